@@ -1,0 +1,56 @@
+# Every target is one command; `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TORCH := torch==2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv, install the lock, put `gradproof` into .venv/bin
+
+# torch is asked for by its exact version and apart from the lock: a CPU and a CUDA build share that version, so its
+# hash can't be pinned; everything else is installed by hash.
+$(STAMP): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: set PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed, this is $$($(PYTHON) --version)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: $(STAMP) ## write requirements.lock anew (everything but torch, with hashes)
+	sed -e 's/"torch==[0-9.]*", //' pyproject.toml > $(VENV)/pyproject.toml
+	cp README.md LICENSE $(VENV)/
+	cd $(VENV) && bin/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url \
+	  --no-emit-find-links --no-emit-trusted-host --extra runtime --extra broker --extra dev \
+	  --output-file ../requirements.lock pyproject.toml
+
+format: $(STAMP) ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only --quiet .
+
+types: $(STAMP) ## strict types
+	$(BIN)/mypy
+
+walls: $(STAMP) ## the walls between the rooms
+	$(BIN)/lint-imports --no-logo
+
+check: $(STAMP) ## format, lint, types, walls, docs in step with code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.docs_in_step
+
+test: $(STAMP) ## every test that needs no GPU; starts its own servers
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
+
+clean: ## remove what was built
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache benchmarks/results

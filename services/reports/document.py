@@ -1,0 +1,188 @@
+"""The report document, `schema_version` "1": the contract that clients, graders and the pull-request bot read.
+
+Keys are never re-used with another meaning; readers ignore unknown keys. This module must not know the database:
+`services.reports.build` assembles a document from rows or from a run without a server alike.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = "1"
+
+AnalysisStatus = Literal["queued", "running", "finished", "failed", "cancelled", "partial"]
+FindingVerdict = Literal["confirmed", "not_reproduced", "not_exercised", "static_only"]
+CheckVerdict = Literal["pass", "fail", "inconclusive", "skipped", "error"]
+TriageState = Literal["open", "accepted", "false_positive", "fixed", "regressed"]
+Json = dict[str, object]
+
+
+class Document(BaseModel):
+    """Common behaviour: unknown keys are refused when we write, so that a typing slip can't become a key."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Tool(Document):
+    name: Literal["gradproof"] = "gradproof"
+    version: str
+    torch: str | None = Field(description="torch that ran the checks; null when nothing was run")
+    devices: list[str]
+    sandbox: str = Field(
+        default="none",
+        description="how submitted code was confined: bwrap-user, bwrap-root, off (--no-sandbox), none (nothing ran)",
+    )
+
+
+class AnalysisInfo(Document):
+    id: str
+    created_at: datetime
+    finished_at: datetime | None
+    status: AnalysisStatus
+    duration_s: float | None
+    reason: str | None = Field(default=None, description="why the status is failed, cancelled or partial")
+
+
+class Source(Document):
+    kind: Literal["directory", "archive", "git"]
+    url: str | None = None
+    commit: str | None = None
+
+
+class SnapshotInfo(Document):
+    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    source: Source
+    files: int
+    lines: int
+
+
+class GateCondition(Document):
+    name: str
+    passed: bool
+    explanation: str
+
+
+class Gate(Document):
+    passed: bool
+    conditions: list[GateCondition]
+
+
+class EditInfo(Document):
+    start_line: int
+    start_column: int
+    end_line: int
+    end_column: int
+    replacement: str
+
+
+class FixInfo(Document):
+    safety: Literal["safe", "unsafe", "none"] = "none"
+    edits: list[EditInfo] = []
+
+
+class RelatedInfo(Document):
+    path: str
+    start_line: int
+    start_column: int
+    end_line: int
+    end_column: int
+    message: str
+
+
+class FindingInfo(Document):
+    fingerprint: str
+    rule: str
+    name: str
+    severity: Literal["error", "warning", "note"]
+    confidence: Literal["high", "medium", "low"]
+    path: str
+    start_line: int
+    start_column: int
+    end_line: int
+    end_column: int
+    symbol: str
+    message: str
+    explanation_url: str
+    verdict: FindingVerdict
+    verdict_reason: str
+    evidence: Json = {}
+    fix: FixInfo = FixInfo()
+    related: list[RelatedInfo] = []
+    is_new: bool = True
+    triage: TriageState = "open"
+
+
+class SuppressionInfo(Document):
+    rule: str
+    path: str
+    start_line: int
+    fingerprint: str
+    reason: str
+
+
+class Harness(Document):
+    source: Literal["declared", "mined", "synthesised"]
+    grade: Literal["A", "B", "C"]
+    constructor: str | None
+    inputs: list[str]
+    provenance: str
+    reason: str | None = None
+
+
+class Diagnosis(Document):
+    cause: str
+    text: str
+    numbers: Json = {}
+
+
+class CheckInfo(Document):
+    check: str
+    verdict: CheckVerdict
+    device: str
+    summary: str
+    diagnosis: Diagnosis | None = None
+    path: str | None = None
+    line: int | None = None
+    evidence: Json = {}
+    repro: str | None = None
+    duration_s: float
+
+
+class TargetInfo(Document):
+    name: str
+    kind: Literal["module", "function", "autograd_function"]
+    path: str
+    line: int
+    harness: Harness | None
+    not_run_reason: str | None = Field(default=None, description="why no check could run, in a few stable words")
+    checks: list[CheckInfo]
+
+
+class TargetCounts(Document):
+    found: int
+    run: int
+    not_run: dict[str, int] = {}
+
+
+class Summary(Document):
+    findings: dict[str, int]
+    checks: dict[str, int]
+    targets: TargetCounts
+    suppressed: int = 0
+
+
+class Report(Document):
+    """One analysis, whole."""
+
+    schema_version: Literal["1"] = "1"
+    tool: Tool
+    analysis: AnalysisInfo
+    snapshot: SnapshotInfo
+    gate: Gate
+    findings: list[FindingInfo]
+    suppressions: list[SuppressionInfo] = []
+    targets: list[TargetInfo]
+    summary: Summary

@@ -1,0 +1,87 @@
+"""The settings class. See the package docstring."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What an operator can set.
+
+    Embedded use needs none of it: the database, the broker and the snapshot store live below `data_dir`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="GRADPROOF_", frozen=True, extra="ignore")
+
+    data_dir: Path = Field(default=Path.home() / ".gradproof", description="where the embedded parts keep their files")
+    database_url: str = Field(default="", description="SQLAlchemy URL; empty: SQLite (WAL) below data_dir")
+    broker_url: str = Field(
+        default="",
+        description="redis://…, redis+socket:///… or filesystem://; empty: filesystem:// below data_dir",
+    )
+    public_url: str = Field(default="http://127.0.0.1:8000", description="how people reach the pages")
+    secret_key: SecretStr = Field(
+        default=SecretStr(""), description="keys the token hashes; empty: made once and kept below data_dir"
+    )
+
+    gpu_classes: tuple[str, ...] = Field(default=(), description="device classes that have a queue `gpu.<class>`")
+    concurrency: int = Field(default=2, ge=1, description="jobs that one worker runs at a time")
+    target_batch: int = Field(default=8, ge=1, description="targets that share one sandbox and one `import torch`")
+    lease: timedelta = Field(default=timedelta(seconds=30), description="how long a silent worker keeps its jobs")
+    heartbeat: timedelta = Field(default=timedelta(seconds=5), description="how often a worker renews its leases")
+    reconcile_every: timedelta = Field(default=timedelta(seconds=5), description="how often lost jobs are looked for")
+    max_attempts: int = Field(default=3, ge=1, description="runs of a job before it is called infra_failed")
+
+    sandbox: bool = Field(default=True, description="false only for code you would run yourself")
+    sandbox_uid_base: int = Field(default=200_000, description="mode R: the first uid handed to a sandboxed job")
+    sandbox_memory: int = Field(default=4 * 2**30, description="bytes of memory of one sandbox")
+    sandbox_wall: timedelta = Field(default=timedelta(minutes=20), description="wall clock of one sandbox")
+    check_wall: timedelta = Field(default=timedelta(seconds=60), description="wall clock of one check")
+    target_wall: timedelta = Field(default=timedelta(seconds=180), description="wall clock of all checks of a target")
+    inductor_budget: timedelta = Field(
+        default=timedelta(seconds=60), description="time that one batch of targets may spend in inductor"
+    )
+
+    upload_limit: int = Field(default=64 * 2**20, description="bytes of a request body")
+    git_hosts: tuple[str, ...] = Field(default=(), description="hosts that may be cloned from; empty: any public host")
+    git_trusted_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
+        default=(),
+        description="networks that are not public and may be cloned from all the same (an own forge)",
+    )
+    git_ca_file: Path | None = Field(default=None, description="certificate authority of an own forge")
+    git_wall: timedelta = Field(default=timedelta(minutes=3), description="wall clock of one fetch")
+
+    @model_validator(mode="after")
+    def _limits_are_ordered(self) -> Settings:
+        """check < target < sandbox, and heartbeat well inside the lease (service facts: limits in layers)."""
+        if not self.check_wall <= self.target_wall <= self.sandbox_wall:
+            raise ValueError("GRADPROOF_CHECK_WALL <= GRADPROOF_TARGET_WALL <= GRADPROOF_SANDBOX_WALL must hold")
+        if self.heartbeat * 3 > self.lease:
+            raise ValueError("GRADPROOF_LEASE must be at least three times GRADPROOF_HEARTBEAT")
+        return self
+
+    @property
+    def effective_database_url(self) -> str:
+        """The SQLAlchemy URL in force; `postgres://` and `postgresql://` are taken to mean psycopg 3."""
+        url = self.database_url
+        if not url:
+            return f"sqlite:///{self.data_dir / 'gradproof.sqlite3'}"
+        for prefix in ("postgres://", "postgresql://"):
+            if url.startswith(prefix):
+                return "postgresql+psycopg://" + url.removeprefix(prefix)
+        return url
+
+    @property
+    def effective_broker_url(self) -> str:
+        """The Celery broker URL in force."""
+        return self.broker_url or "filesystem://"
+
+    @property
+    def snapshot_dir(self) -> Path:
+        """Where the content-addressed snapshots live."""
+        return self.data_dir / "snapshots"

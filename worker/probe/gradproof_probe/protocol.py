@@ -1,0 +1,55 @@
+"""The lines spoken between the worker and the probe.
+
+The worker writes one JSON request, which the probe reads from a file; the probe answers with one JSON object a line
+on a file descriptor. Everything the probe writes is untrusted text to its parent, which validates it again
+(`worker.execution.messages`); these types only keep the probe itself honest.
+
+Request (`/job/request.json`)::
+
+    {"protocol": 1, "source_root": "/source", "device": "cpu" | "cuda" | "sim", "seed": 0, "isolated": true,
+     "limits": {"harness_s": 20, "check_s": 60, "target_s": 180, "inductor_s": 60},
+     "tolerances": {"gradcheck_rtol": …},
+     "batch": [{"job": "<id>",
+                "target": {"name": "pkg.a:Norm", "kind": "module", "path": "pkg/a.py", "line": 3,
+                           "import_root": "", "module": "pkg.a", "qualname": "Norm"},
+                "declared": {"constructor": "Norm(dim=8)" | null, "inputs": ["torch.randn(4, 8)"],
+                             "provenance": "pyproject.toml:12"} | null,
+                "hypotheses": [{"rule": "GP101", "fingerprint": "…", …}],
+                "checks": ["gradcheck", "compile_equivalence", "device_compare"]}]}
+
+Answers, in order; `job` repeats the id of the batch entry::
+
+    {"type": "ready", "torch": "2.13.0", "python": "3.11.7", "devices": ["cpu"], "import_torch_s": 1.2}
+    {"type": "target_started", "job": "…"}
+    {"type": "harness", "job": "…", "harness": {"source": …, "grade": …, "constructor": …, "inputs": […],
+                                                "provenance": …, "reason": null} | null,
+     "not_run": null | {"reason": "missing dependency", "detail": "No module named 'einops' …"}}
+    {"type": "check_started", "job": "…", "check": "gradcheck"}
+    {"type": "check", "job": "…", "result": {"check": "gradcheck", "verdict": "fail", "device": "cpu",
+        "summary": "…", "diagnosis": {"cause": "scaled_gradient", "text": "…", "numbers": {…}} | null,
+        "path": "pkg/a.py" | null, "line": 3 | null, "evidence": {…}, "repro": "…" | null, "duration_s": 0.01}}
+    {"type": "target_finished", "job": "…"}
+    {"type": "done"}
+
+`not_run.reason` is one of `NOT_RUN_REASONS`: a few stable words that are counted over targets.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL: Final = 1
+
+NOT_RUN_REASONS: Final = (
+    "import failed",
+    "missing dependency",
+    "name absent after import",
+    "not a target after all",
+    "abstract",
+    "constructor unsolved",
+    "inputs unsolved",
+    "no differentiable output",
+    "crashed",
+    "timed out",
+    "out of memory",
+)
