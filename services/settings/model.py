@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -37,6 +38,9 @@ class Settings(BaseSettings):
     reconcile_every: timedelta = Field(default=timedelta(seconds=5), description="how often lost jobs are looked for")
     max_attempts: int = Field(default=3, ge=1, description="runs of a job before it is called infra_failed")
 
+    python: Path = Field(
+        default=Path(sys.executable), description="the interpreter that submitted code runs under; needs torch"
+    )
     sandbox: bool = Field(default=True, description="false only for code you would run yourself")
     sandbox_uid_base: int = Field(default=200_000, description="mode R: the first uid handed to a sandboxed job")
     sandbox_memory: int = Field(default=4 * 2**30, description="bytes of memory of one sandbox")

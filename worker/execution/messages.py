@@ -1,0 +1,196 @@
+"""What the probe may say, validated again.
+
+The probe runs in the same sandbox as submitted code, so each line is untrusted: unknown keys, wrong types, oversized
+texts and unknown jobs are refused, and control characters are taken out of every text. A refused line is dropped and
+counted; it never stops a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from services.reports.document import CheckVerdict
+
+# C0 and C1 controls but tab and newline: they could steer a terminal (ANSI escapes) or end a record.
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Deep enough for a Jacobian of a nested output, far below the interpreter's recursion limit.
+_MAXIMUM_DEPTH = 12
+_MAXIMUM_TEXT = 20_000
+_MAXIMUM_ITEMS = 5_000
+
+
+def _clean(text: str) -> str:
+    return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _clean_value(value: object, depth: int = 0) -> object:
+    if depth > _MAXIMUM_DEPTH:
+        raise ValueError(f"nested deeper than {_MAXIMUM_DEPTH} levels")
+    if isinstance(value, str):
+        return _clean(value[:_MAXIMUM_TEXT])
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no NaN: "nan", "inf" and "-inf" stay readable for a person
+    if isinstance(value, dict):
+        if len(value) > _MAXIMUM_ITEMS:
+            raise ValueError(f"more than {_MAXIMUM_ITEMS} keys")
+        return {_clean(str(key)[:200]): _clean_value(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        if len(value) > _MAXIMUM_ITEMS:
+            raise ValueError(f"more than {_MAXIMUM_ITEMS} items")
+        return [_clean_value(item, depth + 1) for item in value]
+    return value
+
+
+def _clean_mapping(value: dict[str, object]) -> dict[str, object]:
+    cleaned = _clean_value(value)
+    assert isinstance(cleaned, dict)
+    return cleaned
+
+
+def _truncate(value: object) -> object:
+    return value[:_MAXIMUM_TEXT] if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_truncate), AfterValidator(_clean)]
+Word = Annotated[str, Field(max_length=100), AfterValidator(_clean)]
+Evidence = Annotated[dict[str, object], AfterValidator(_clean_mapping)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class ReadyMessage(_Line):
+    """The probe is up: torch was imported once."""
+
+    type: Literal["ready"]
+    torch: Word
+    python: Word
+    devices: Annotated[list[Word], Field(max_length=64)]
+    import_torch_s: float = Field(ge=0)
+
+
+class TargetStartedMessage(_Line):
+    """The probe has forked a process for this target."""
+
+    type: Literal["target_started"]
+    job: Word
+
+
+class HarnessReply(_Line):
+    """How the target was built and called."""
+
+    source: Literal["declared", "mined", "synthesised"]
+    grade: Literal["A", "B", "C"]
+    constructor: Text | None = None
+    inputs: Annotated[list[Text], Field(max_length=64)]
+    provenance: Text = ""
+    reason: Text | None = None
+
+
+class NotRun(_Line):
+    """Why no check could run: a few stable words, and the sentence behind them."""
+
+    reason: Word
+    detail: Text = ""
+
+
+class HarnessMessage(_Line):
+    """The harness of a target, or why there is none."""
+
+    type: Literal["harness"]
+    job: Word
+    harness: HarnessReply | None = None
+    not_run: NotRun | None = None
+
+
+class CheckStartedMessage(_Line):
+    """A check of a target has begun."""
+
+    type: Literal["check_started"]
+    job: Word
+    check: Word
+
+
+class DiagnosisReply(_Line):
+    """The named cause of a failure with its numbers."""
+
+    cause: Word
+    text: Text
+    numbers: Evidence = {}
+
+
+class CheckReply(_Line):
+    """The result of one check."""
+
+    check: Word
+    verdict: CheckVerdict
+    device: Word
+    summary: Text
+    diagnosis: DiagnosisReply | None = None
+    path: Annotated[str, Field(max_length=1000), AfterValidator(_clean)] | None = None
+    line: int | None = Field(default=None, ge=1, le=10_000_000)
+    evidence: Evidence = {}
+    repro: Text | None = None
+    duration_s: float = Field(ge=0)
+
+
+class CheckMessage(_Line):
+    """A check of a target has ended."""
+
+    type: Literal["check"]
+    job: Word
+    result: CheckReply
+
+
+class TargetFinishedMessage(_Line):
+    """Nothing more comes for this target."""
+
+    type: Literal["target_finished"]
+    job: Word
+
+
+class DoneMessage(_Line):
+    """Nothing more comes at all."""
+
+    type: Literal["done"]
+
+
+Message = (
+    ReadyMessage
+    | TargetStartedMessage
+    | HarnessMessage
+    | CheckStartedMessage
+    | CheckMessage
+    | TargetFinishedMessage
+    | DoneMessage
+)
+
+_ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
+
+
+class RefusedLineError(ValueError):
+    """A line of the probe that is no message; carries what was wrong with it."""
+
+
+def parse_line(line: bytes) -> Message:
+    """One line as a message.
+
+    Raises `RefusedLineError` for anything else: not UTF-8, not JSON (also numbers JSON does not know), too deep,
+    unknown type, a value out of bounds.
+    """
+    try:
+        value = json.loads(line)
+        return _ADAPTER.validate_python(value)
+    except RecursionError as error:
+        raise RefusedLineError("nested too deep") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise RefusedLineError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except ValueError as error:
+        raise RefusedLineError(f"not JSON: {error}") from error

@@ -1,0 +1,283 @@
+"""Launch the probe over one batch and relay what it says.
+
+Everything that befalls the sandbox after it was set up is a result: the caller gets an outcome, never an exception.
+Only a sandbox that can't be set up raises.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from analyzer.findings import TargetDeclaration
+from services.settings import Settings
+from worker.execution.batch import Batch, BatchJob, BatchOutcome, Unfinished, UnfinishedCause
+from worker.execution.messages import (
+    CheckMessage,
+    CheckReply,
+    HarnessMessage,
+    Message,
+    NotRun,
+    ReadyMessage,
+    RefusedLineError,
+    TargetFinishedMessage,
+    TargetStartedMessage,
+    parse_line,
+)
+from worker.sandbox.launcher import Launcher
+from worker.sandbox.model import Command, Limits, Mode, Outcome, Status
+
+_SOURCE: Final = "/source"
+_PROBE: Final = "/gradproof"
+# Start of the interpreter, import of torch and Dynamo, and the last lines: 5 s here, ten times that on a busy machine.
+_START_ALLOWANCE_S: Final = 60.0
+# What one harness may take before its checks begin (harness facts: 99 % of successes came within 5 s).
+_HARNESS_S: Final = 20.0
+
+_CAUSES: Final[dict[Status, tuple[UnfinishedCause, str]]] = {
+    Status.EXITED: ("probe failed", "the probe ended early with exit code {exit_code}"),
+    Status.SIGNALLED: ("crashed", "the probe was ended by signal {signal}"),
+    Status.OUT_OF_MEMORY: ("out of memory", "the sandbox ran out of its memory"),
+    Status.TIMED_OUT: ("timed out", "the sandbox reached its wall clock limit"),
+    Status.OUTPUT_LIMIT: ("output limit", "the sandbox wrote more than it may"),
+    Status.CANCELLED: ("cancelled", "the analysis was cancelled"),
+}
+
+
+def run_batch(
+    batch: Batch,
+    *,
+    launcher: Launcher,
+    settings: Settings,
+    on_message: Callable[[Message], None],
+    cancelled: Callable[[], bool],
+) -> BatchOutcome:
+    """Run the checks of every job of the batch; `on_message` hears each validated message as it comes.
+
+    For each job `on_message` hears one `HarnessMessage`, at most one `CheckMessage` per requested check, and one
+    `TargetFinishedMessage`, or else the job is among `unfinished`.
+    """
+    relay = _Relay(batch, on_message)
+    outcome = launcher.run(_command(batch, settings, launcher.mode), _limits(batch, settings), relay.receive, cancelled)
+    relay.flush(outcome)
+    return BatchOutcome(
+        unfinished=relay.unfinished(outcome),
+        torch=relay.ready.torch if relay.ready else None,
+        devices=tuple(relay.ready.devices) if relay.ready else (),
+        mode=outcome.mode,
+        wall_s=outcome.wall_s,
+        peak_memory=outcome.peak_memory,
+        import_torch=1 if relay.ready else 0,
+        import_torch_s=relay.ready.import_torch_s if relay.ready else None,
+    )
+
+
+def probe_directory() -> Path:
+    """The directory that holds the package `gradproof_probe`, which is never imported here."""
+    spec = importlib.util.find_spec("gradproof_probe")
+    assert spec is not None and spec.origin is not None, "the probe is part of every installation"
+    return Path(spec.origin).parent
+
+
+def _command(batch: Batch, settings: Settings, mode: Mode) -> Command:
+    probe = probe_directory()
+    confined = mode is not Mode.OFF
+    source_root = _SOURCE if confined else str(batch.source)
+    path_entry = _PROBE if confined else str(probe.parent)
+    request = {
+        "protocol": 1,
+        "source_root": source_root,
+        "device": batch.device,
+        "seed": batch.seed,
+        "isolated": confined,
+        "limits": {
+            "harness_s": min(_HARNESS_S, settings.target_wall.total_seconds()),
+            "check_s": settings.check_wall.total_seconds(),
+            "target_s": settings.target_wall.total_seconds(),
+            "inductor_s": settings.inductor_budget.total_seconds(),
+        },
+        "tolerances": dict(batch.tolerances),
+        "batch": [_request_entry(job) for job in batch.jobs],
+    }
+    start = f"import sys; sys.path.insert(0, {path_entry!r}); from gradproof_probe.main import main; sys.exit(main())"
+    return Command(
+        interpreter=batch.python,
+        argv=(str(batch.python), "-I", "-c", start),
+        request=json.dumps(request).encode(),
+        read_only={batch.source: _SOURCE, probe: f"{_PROBE}/gradproof_probe"},
+    )
+
+
+def _request_entry(job: BatchJob) -> dict[str, object]:
+    target: TargetDeclaration = job.target
+    return {
+        "job": job.job,
+        "target": {
+            "name": target.name,
+            "kind": target.kind.value,
+            "path": target.path,
+            "line": target.line,
+            "import_root": target.import_root,
+            "module": target.module,
+            "qualname": target.qualname,
+        },
+        "declared": None
+        if job.declared is None
+        else {
+            "constructor": job.declared.constructor,
+            "inputs": list(job.declared.inputs),
+            "provenance": job.declared.provenance,
+        },
+        "hypotheses": [dict(hypothesis) for hypothesis in job.hypotheses],
+        "checks": list(job.checks),
+    }
+
+
+def _limits(batch: Batch, settings: Settings) -> Limits:
+    wall = _START_ALLOWANCE_S + len(batch.jobs) * (settings.target_wall.total_seconds() + _HARNESS_S)
+    return Limits(
+        wall_s=min(wall, settings.sandbox_wall.total_seconds()),
+        memory=settings.sandbox_memory,
+    )
+
+
+class _Relay:
+    """Validates each line, keeps the books of what came for which job, and passes messages on."""
+
+    def __init__(self, batch: Batch, on_message: Callable[[Message], None]) -> None:
+        self._jobs = {job.job: job for job in batch.jobs}
+        self._device = batch.device
+        self._on_message = on_message
+        self._started: set[str] = set()
+        self._harnessed: set[str] = set()
+        self._runnable: set[str] = set()
+        self._checked: dict[str, set[str]] = {job.job: set() for job in batch.jobs}
+        self._finished: set[str] = set()
+        self._held: dict[str, list[Message]] = {}
+        self._refused: list[str] = []
+        self.ready: ReadyMessage | None = None
+
+    def receive(self, line: bytes) -> None:
+        """Take one line of the probe."""
+        try:
+            message = parse_line(line)
+        except RefusedLineError as error:
+            self._refused.append(str(error))
+            return
+        match message:
+            case ReadyMessage():
+                if self.ready is None:
+                    self.ready = message
+                    self._on_message(message)
+            case TargetStartedMessage(job=job) if job in self._jobs:
+                self._started.add(job)
+                self._pass(job, message)
+            case HarnessMessage(job=job) if job in self._jobs and job not in self._harnessed | self._finished:
+                self._harnessed.add(job)
+                if message.harness is not None:
+                    self._runnable.add(job)
+                self._pass(job, message)
+            case CheckMessage(job=job, result=result) if self._is_expected(job, result.check):
+                self._checked[job].add(result.check)
+                self._pass(job, CheckMessage(type="check", job=job, result=self._vetted(result)))
+            case TargetFinishedMessage(job=job) if job in self._jobs and job not in self._finished:
+                self._complete(job)
+                self._finished.add(job)
+                self._pass(job, message)
+            case _:
+                pass
+
+    def flush(self, outcome: Outcome) -> None:
+        """Pass on what was held back until it was known whether the memory limit had killed a process."""
+        for messages in self._held.values():
+            for message in messages:
+                self._on_message(_blame_memory(message) if outcome.oom_kills else message)
+        self._held.clear()
+
+    def unfinished(self, outcome: Outcome) -> tuple[Unfinished, ...]:
+        """The jobs that did not finish, each with the cause."""
+        cause, template = _CAUSES[outcome.status]
+        detail = template.format(exit_code=outcome.exit_code, signal=outcome.signal)
+        extra = [text for text in (outcome.detail, outcome.stderr_tail.strip()[-500:]) if text]
+        if self._refused:
+            extra.append(f"{len(self._refused)} lines of the probe were refused, the first: {self._refused[0]}")
+        sentence = ": ".join([detail, *extra])
+        return tuple(
+            Unfinished(job=job, cause=cause, detail=sentence, started=job in self._started)
+            for job in self._jobs
+            if job not in self._finished
+        )
+
+    def _is_expected(self, job: str, check: str) -> bool:
+        entry = self._jobs.get(job)
+        return (
+            entry is not None
+            and job not in self._finished
+            and check in entry.checks
+            and check not in self._checked[job]
+        )
+
+    def _vetted(self, result: CheckReply) -> CheckReply:
+        """A result can only speak of the device that was asked for, and of a file of the snapshot."""
+        changes: dict[str, object] = {}
+        if self._device == "cpu" and result.device != "cpu":
+            changes["device"] = "cpu"
+        if result.path is not None:
+            path = PurePosixPath(result.path)
+            if path.is_absolute() or ".." in path.parts:
+                changes |= {"path": None, "line": None}
+        return result.model_copy(update=changes) if changes else result
+
+    def _complete(self, job: str) -> None:
+        """Say of everything that a finished target left out that it was left out: silence is no result."""
+        if job not in self._harnessed:
+            self._harnessed.add(job)
+            reason = NotRun(reason="crashed", detail="the probe finished the target without a word about its harness")
+            self._pass(job, HarnessMessage(type="harness", job=job, not_run=reason))
+        if job in self._runnable:
+            for check in self._jobs[job].checks:
+                if check not in self._checked[job]:
+                    self._checked[job].add(check)
+                    self._pass(job, CheckMessage(type="check", job=job, result=_silent(check, self._device)))
+
+    def _pass(self, job: str, message: Message) -> None:
+        if job in self._held or _was_killed(message):
+            self._held.setdefault(job, []).append(message)
+        else:
+            self._on_message(message)
+
+
+def _silent(check: str, device: str) -> CheckReply:
+    return CheckReply(
+        check=check, verdict="error", device=device, summary="the probe sent no result for this check", duration_s=0.0
+    )
+
+
+def _was_killed(message: Message) -> bool:
+    """Whether a process of the target died of SIGKILL, which the memory limit sends as well as anybody else."""
+    match message:
+        case CheckMessage(result=result):
+            return result.verdict == "error" and result.evidence.get("signal") == "SIGKILL"
+        case HarnessMessage(not_run=NotRun(reason="crashed", detail=detail)):
+            return "SIGKILL" in detail
+        case _:
+            return False
+
+
+def _blame_memory(message: Message) -> Message:
+    if not _was_killed(message):
+        return message
+    text = "killed: the memory limit of the sandbox was reached"
+    match message:
+        case CheckMessage(job=job, result=result):
+            evidence = {**result.evidence, "out_of_memory": True}
+            return CheckMessage(
+                type="check", job=job, result=result.model_copy(update={"summary": text, "evidence": evidence})
+            )
+        case HarnessMessage(job=job):
+            return HarnessMessage(type="harness", job=job, not_run=NotRun(reason="out of memory", detail=text))
+        case _:
+            return message
