@@ -1,0 +1,242 @@
+"""What a rule gets to see of a file: the tree, names resolved through imports, and the scopes around a node.
+
+Everything is computed once, on first use. This module must not know rules, findings or how files are read.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TypeVar
+
+from analyzer.syntax import FunctionNode, SyntaxIndex, dotted_name, parameters
+
+_Node = TypeVar("_Node", bound=ast.AST)
+
+AUTOGRAD_FUNCTION_NAMES = frozenset(
+    {"torch.autograd.Function", "torch.autograd.function.Function", "torch.autograd.function.InplaceFunction"}
+)
+_GRAD_OFF = frozenset(
+    {
+        "torch.no_grad",
+        "torch.inference_mode",
+        "torch.autograd.no_grad",
+        "torch.autograd.inference_mode",
+        "torch.autograd.grad_mode.no_grad",
+        "torch.autograd.grad_mode.inference_mode",
+    }
+)
+_GRAD_ON = frozenset({"torch.enable_grad", "torch.autograd.enable_grad", "torch.autograd.grad_mode.enable_grad"})
+_GRAD_SET = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabled"})
+
+
+class FileContext:
+    """One parsed file. `path` is relative to the snapshot, `module` its dotted name, `text` the decoded source."""
+
+    def __init__(self, *, path: str, module: str, text: str, tree: ast.Module) -> None:
+        self.path = path
+        self.module = module
+        self.text = text
+        self.tree = tree
+
+    @cached_property
+    def index(self) -> SyntaxIndex:
+        return SyntaxIndex(self.tree)
+
+    # --- nodes -------------------------------------------------------------------------------------------------
+
+    def nodes(self, *types: type[_Node]) -> list[_Node]:
+        """Every node of exactly these types."""
+        return self.index.nodes(*types)
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """Every call whose callee ends in one of these names."""
+        return self.index.calls(*names)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self.index.parents.get(node)
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        return self.index.ancestors(node)
+
+    def statement(self, node: ast.AST) -> ast.stmt | None:
+        """The innermost statement that holds the node (the node itself when it is one)."""
+        while not isinstance(node, ast.stmt):
+            parent = self.index.parents.get(node)
+            if parent is None:
+                return None
+            node = parent
+        return node
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """What each imported name stands for: `F` → `torch.nn.functional`, `relu` → `torch.nn.functional.relu`.
+
+        Imports inside functions and `try` count for the whole file; relative imports keep their leading dots.
+        """
+        table: dict[str, str] = {}
+        for statement in self.nodes(ast.Import):
+            for alias in statement.names:
+                if alias.asname is not None:
+                    table[alias.asname] = alias.name
+                else:
+                    top = alias.name.partition(".")[0]
+                    table[top] = top
+        for source in self.nodes(ast.ImportFrom):
+            prefix = "." * source.level + (source.module or "")
+            separator = "" if prefix.endswith(".") else "."
+            for alias in source.names:
+                table[alias.asname or alias.name] = f"{prefix}{separator}{alias.name}"
+        return table
+
+    def qualified_name(self, expression: ast.AST) -> str | None:
+        """The full dotted name an expression stands for, through the file's imports.
+
+        None when it is no chain of names, when its first name was not imported, or when that name is a parameter
+        or a variable of a function around it.
+        """
+        dotted = dotted_name(expression)
+        if dotted is None:
+            return None
+        first, _, rest = dotted.partition(".")
+        target = self.imports.get(first)
+        if target is None or self._is_local(first, expression):
+            return None
+        return f"{target}.{rest}" if rest else target
+
+    def _is_local(self, name: str, node: ast.AST) -> bool:
+        return any(
+            isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and name in self._bound_names(scope)
+            for scope in self.index.ancestors(node)
+        )
+
+    @cached_property
+    def _bound_by_scope(self) -> dict[ast.AST, frozenset[str]]:
+        return {}
+
+    def _bound_names(self, scope: FunctionNode | ast.Lambda) -> frozenset[str]:
+        """Parameters of a function, and the imported names that it binds to something else."""
+        known = self._bound_by_scope.get(scope)
+        if known is None:
+            bound = {parameter.arg for parameter in parameters(scope)}
+            bound |= {name for name, function in self._rebound_imports if function is scope}
+            known = self._bound_by_scope[scope] = frozenset(bound)
+        return known
+
+    @cached_property
+    def _rebound_imports(self) -> frozenset[tuple[str, ast.AST]]:
+        found: set[tuple[str, ast.AST]] = set()
+        for name in self.nodes(ast.Name):
+            if name.id in self.imports and isinstance(name.ctx, ast.Store):
+                function = self.enclosing_function(name)
+                if function is not None:
+                    found.add((name.id, function))
+        return frozenset(found)
+
+    # --- scopes ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def functions(self) -> list[FunctionNode]:
+        """Every `def` of the file, methods and nested ones included, in source order."""
+        found: list[FunctionNode] = [*self.nodes(ast.FunctionDef), *self.nodes(ast.AsyncFunctionDef)]
+        return sorted(found, key=lambda function: (function.lineno, function.col_offset))
+
+    def enclosing_function(self, node: ast.AST) -> FunctionNode | None:
+        """The innermost `def` around the node, without itself."""
+        for outer in self.index.ancestors(node):
+            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                return outer
+        return None
+
+    def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class around the node, without itself; a function between them does not hide it."""
+        for outer in self.index.ancestors(node):
+            if isinstance(outer, ast.ClassDef):
+                return outer
+        return None
+
+    def symbol(self, node: ast.AST) -> str:
+        """`package.module.Class.method` of the innermost definition around (or at) the node."""
+        names: list[str] = []
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.append(node.name)
+        for outer in self.index.ancestors(node):
+            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                names.append(outer.name)
+        return ".".join([part for part in (self.module, *reversed(names)) if part])
+
+    # --- autograd ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def autograd_functions(self) -> list[ast.ClassDef]:
+        """Classes that derive from `torch.autograd.Function`, directly or through another class of this file."""
+        found: list[ast.ClassDef] = []
+        names: set[str] = set()
+        classes = sorted(self.nodes(ast.ClassDef), key=lambda node: node.lineno)
+        changed = True
+        while changed:
+            changed = False
+            for node in classes:
+                if node in found:
+                    continue
+                for base in node.bases:
+                    qualified = self.qualified_name(base)
+                    if qualified in AUTOGRAD_FUNCTION_NAMES or (isinstance(base, ast.Name) and base.id in names):
+                        found.append(node)
+                        names.add(node.name)
+                        changed = True
+                        break
+        return found
+
+    def enclosing_autograd_function(self, node: ast.AST) -> ast.ClassDef | None:
+        """The custom autograd Function class around the node, if any."""
+        for outer in self.index.ancestors(node):
+            if isinstance(outer, ast.ClassDef) and outer in self._autograd_function_set:
+                return outer
+        return None
+
+    @cached_property
+    def _autograd_function_set(self) -> frozenset[ast.ClassDef]:
+        return frozenset(self.autograd_functions)
+
+    def grad_disabled(self, node: ast.AST) -> bool:
+        """Whether the node runs without gradient recording, as far as its own file shows.
+
+        True inside `with torch.no_grad()` / `inference_mode()` / `set_grad_enabled(False)`, in functions decorated
+        with them, and in the static methods of a custom autograd Function (which autograd runs without recording),
+        unless `enable_grad` stands closer.
+        """
+        child = node
+        for outer in self.index.ancestors(node):
+            if isinstance(outer, (ast.With, ast.AsyncWith)) and child in outer.body:
+                for item in outer.items:
+                    state = self._grad_state(item.context_expr)
+                    if state is not None:
+                        return not state
+            elif isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and child in outer.body:
+                for decorator in outer.decorator_list:
+                    state = self._grad_state(decorator)
+                    if state is not None:
+                        return not state
+                owner = self.parent(outer)
+                if isinstance(owner, ast.ClassDef) and owner in self._autograd_function_set:
+                    return True
+            child = outer
+        return False
+
+    def _grad_state(self, expression: ast.AST) -> bool | None:
+        """True for `enable_grad`, False for `no_grad`, None for anything else."""
+        call = expression if isinstance(expression, ast.Call) else None
+        qualified = self.qualified_name(call.func if call is not None else expression)
+        if qualified in _GRAD_OFF:
+            return False
+        if qualified in _GRAD_ON:
+            return True
+        if qualified in _GRAD_SET and call is not None and call.args:
+            argument = call.args[0]
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, bool):
+                return argument.value
+        return None

