@@ -1,0 +1,1 @@
+"""What is known about findings once checks have run."""

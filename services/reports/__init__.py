@@ -1,0 +1,1 @@
+"""What an analysis comes out as: the report document, how it is built, and the formats it is written in."""

@@ -1,0 +1,156 @@
+"""Assembles the report document from plain values.
+
+The service calls it with what its rows hold, the command line with what a run without a server brought; neither the
+database nor the clock is known here. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from analyzer.findings import Suppression
+from services.findings.model import SettledFinding, TargetResult
+from services.reports.document import (
+    AnalysisInfo,
+    EditInfo,
+    FindingInfo,
+    FixInfo,
+    Gate,
+    RelatedInfo,
+    Report,
+    SnapshotInfo,
+    Summary,
+    SuppressionInfo,
+    TargetCounts,
+    TargetInfo,
+    Tool,
+)
+
+# Where a rule is explained when no server is at hand: the page generated from the same docstring.
+_DOCUMENTATION = "docs/rules.md"
+
+
+def explanation_url(rule: str, public_url: str | None) -> str:
+    """Where a rule is explained: the served page, or the anchor in the documentation without a server."""
+    return f"{public_url.rstrip('/')}/rules/{rule}" if public_url else f"{_DOCUMENTATION}#{rule.lower()}"
+
+
+def build_report(
+    *,
+    tool: Tool,
+    analysis: AnalysisInfo,
+    snapshot: SnapshotInfo,
+    gate: Gate,
+    findings: Iterable[SettledFinding],
+    suppressed: Iterable[Suppression] = (),
+    targets: Sequence[TargetResult] = (),
+    public_url: str | None = None,
+) -> Report:
+    """The whole report. `public_url` is that of the server, or None for a run without one."""
+    finding_infos = [_finding(settled, public_url) for settled in findings]
+    suppressions = [_suppression(suppression) for suppression in suppressed]
+    target_infos = [_target(target) for target in targets]
+    return Report(
+        tool=tool,
+        analysis=analysis,
+        snapshot=snapshot,
+        gate=gate,
+        findings=finding_infos,
+        suppressions=suppressions,
+        targets=target_infos,
+        summary=summarise(finding_infos, target_infos, suppressed=len(suppressions)),
+    )
+
+
+def summarise(findings: Iterable[FindingInfo], targets: Sequence[TargetInfo], *, suppressed: int) -> Summary:
+    """The counts. A target was run if at least one check of it was started."""
+    ran = [target for target in targets if target.not_run_reason is None and target.checks]
+    return Summary(
+        findings=dict(Counter(finding.severity for finding in findings)),
+        checks=dict(Counter(check.verdict for target in targets for check in target.checks)),
+        targets=TargetCounts(
+            found=len(targets),
+            run=len(ran),
+            not_run=dict(
+                Counter(
+                    target.not_run_reason or "not asked for"
+                    for target in targets
+                    if target.not_run_reason is not None or not target.checks
+                )
+            ),
+        ),
+        suppressed=suppressed,
+    )
+
+
+def _finding(settled: SettledFinding, public_url: str | None) -> FindingInfo:
+    finding = settled.finding
+    return FindingInfo(
+        fingerprint=finding.fingerprint,
+        rule=finding.rule,
+        name=finding.name,
+        severity=finding.severity.value,
+        confidence=finding.confidence.value,
+        path=finding.region.path,
+        start_line=finding.region.start_line,
+        start_column=finding.region.start_column,
+        end_line=finding.region.end_line,
+        end_column=finding.region.end_column,
+        symbol=finding.symbol,
+        message=finding.message,
+        explanation_url=explanation_url(finding.rule, public_url),
+        verdict=settled.settlement.verdict,
+        verdict_reason=settled.settlement.reason,
+        evidence=dict(settled.settlement.evidence),
+        fix=FixInfo(
+            safety=finding.fix.safety.value,
+            edits=[
+                EditInfo(
+                    start_line=edit.region.start_line,
+                    start_column=edit.region.start_column,
+                    end_line=edit.region.end_line,
+                    end_column=edit.region.end_column,
+                    replacement=edit.replacement,
+                )
+                for edit in finding.fix.edits
+            ],
+        ),
+        related=[
+            RelatedInfo(
+                path=related.region.path,
+                start_line=related.region.start_line,
+                start_column=related.region.start_column,
+                end_line=related.region.end_line,
+                end_column=related.region.end_column,
+                message=related.message,
+            )
+            for related in finding.related
+        ],
+        is_new=settled.is_new,
+        triage=settled.triage,
+    )
+
+
+def _suppression(suppression: Suppression) -> SuppressionInfo:
+    finding = suppression.finding
+    return SuppressionInfo(
+        rule=finding.rule,
+        path=finding.region.path,
+        start_line=finding.region.start_line,
+        fingerprint=finding.fingerprint,
+        reason=suppression.reason,
+    )
+
+
+def _target(target: TargetResult) -> TargetInfo:
+    declaration = target.declaration
+    return TargetInfo(
+        name=declaration.name,
+        kind=declaration.kind.value,
+        path=declaration.path,
+        line=declaration.line,
+        harness=target.harness,
+        not_run_reason=target.not_run_reason,
+        checks=list(target.checks),
+    )
