@@ -13,10 +13,15 @@ from collections.abc import Sequence
 from analyzer.findings import Severity
 from services.findings.model import SettledFinding, TargetResult
 from services.gates.policy import GatePolicy, RuleMode
-from services.reports.document import AnalysisStatus, CheckInfo, Gate, GateCondition
+from services.reports.document import AnalysisStatus, CheckInfo, CheckVerdict, Gate, GateCondition
 
 # An explanation is one line in a terminal and in a check run: three places tell where to look, the report has the rest.
 _NAMED = 3
+_UNDECIDED: dict[CheckVerdict, str] = {
+    "inconclusive": "inconclusive",
+    "error": "could not run",
+    "skipped": "skipped",
+}
 _DECIDED_ELSEWHERE = frozenset({"accepted", "false_positive"})
 
 
@@ -46,9 +51,7 @@ def _no_failing_check(targets: Sequence[TargetResult]) -> GateCondition:
     counts = Counter(check.verdict for _, check in ran)
     failing = [f"{check.check} on {target.declaration.name}" for target, check in ran if check.verdict == "fail"]
     undecided = ", ".join(
-        f"{counts[verdict]} {words}"
-        for verdict, words in (("inconclusive", "inconclusive"), ("error", "could not run"), ("skipped", "skipped"))
-        if counts[verdict]  # type: ignore[index]
+        f"{counts[verdict]} {words}" for verdict, words in _UNDECIDED.items() if counts[verdict]
     )
     tail = f" ({undecided})" if undecided else ""
     if failing:

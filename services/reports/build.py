@@ -28,12 +28,12 @@ from services.reports.document import (
 )
 
 # Where a rule is explained when no server is at hand: the page generated from the same docstring.
-_DOCUMENTATION = "docs/rules.md"
+_DOCUMENTATION = "docs/rules"
 
 
 def explanation_url(rule: str, public_url: str | None) -> str:
-    """Where a rule is explained: the served page, or the anchor in the documentation without a server."""
-    return f"{public_url.rstrip('/')}/rules/{rule}" if public_url else f"{_DOCUMENTATION}#{rule.lower()}"
+    """Where a rule is explained: the served page, or its page in the documentation without a server."""
+    return f"{public_url.rstrip('/')}/rules/{rule}" if public_url else f"{_DOCUMENTATION}/{rule}.md"
 
 
 def build_report(
