@@ -1,0 +1,86 @@
+"""The `gradproof` command: the commands put together, and one place where failures become exit codes.
+
+0 the gate passed; 1 the gate failed; 2 bad usage or unusable input; 3 Gradproof or its surroundings failed. Nobody
+sees a traceback unless GRADPROOF_DEBUG is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+import typer
+
+from api.cli import administration, check, documentation, machine, processes, submission
+from api.cli.console import say
+from api.version import version
+from services.problems import GradproofError
+
+app = typer.Typer(
+    name="gradproof",
+    help="Proves, or disproves, that PyTorch model code computes the gradients its author believes it does.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"gradproof {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+    ),
+) -> None:
+    pass
+
+
+check.register(app)
+submission.register(app)
+processes.register(app)
+documentation.register(app)
+machine.register(app)
+administration.register(app)
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line with these arguments; returns the exit code."""
+    try:
+        result = app(args=arguments, prog_name="gradproof", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        say("Interrupted.")
+        return 130
+    except GradproofError as error:
+        say(f"gradproof: {error.title}: {error.message}")
+        for key, value in error.details.items():
+            say(f"  {key}: {value}")
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has gone (`gradproof … | head`): not a failure, and nothing more can be said.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets a sentence, never a traceback
+        if os.environ.get("GRADPROOF_DEBUG"):
+            traceback.print_exc()
+        say(f"gradproof: internal error: {type(error).__name__}: {error}")
+        say("  This is a fault of Gradproof. GRADPROOF_DEBUG=1 shows where; please report it.")
+        return 3
+    return result if isinstance(result, int) else 0

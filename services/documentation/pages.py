@@ -1,0 +1,140 @@
+"""Markdown pages for rules, checks and settings. See the package docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from analyzer.registry import all_rules
+from analyzer.rules.base import Rule
+from services.checks.documentation import CheckDocumentation
+from services.settings import Settings
+
+_MADE = "<!-- Made by `make docs` from the code: change it there. -->"
+
+
+def rule_page(rule: Rule) -> str:
+    """The page of one rule: what it does, why that is bad, both examples, the fix, what settles it."""
+    documentation = rule.documentation
+    return "\n".join(
+        [
+            _MADE,
+            "",
+            f"# {rule.id} {rule.name}",
+            "",
+            f"Severity **{rule.severity}**, confidence **{rule.confidence}**. {_settled(rule)} "
+            f"Holds for torch {rule.torch_versions}.",
+            "",
+            "## What it does",
+            "",
+            documentation.what_it_does.strip(),
+            "",
+            "## Why is this bad?",
+            "",
+            documentation.why_is_this_bad.strip(),
+            "",
+            "## Example",
+            "",
+            "```python",
+            documentation.faulty_example.strip(),
+            "```",
+            "",
+            "## Use instead",
+            "",
+            "```python",
+            documentation.right_example.strip(),
+            "```",
+            "",
+            "## Fix safety",
+            "",
+            documentation.fix_safety.strip(),
+            "",
+            "## Silence it",
+            "",
+            "```python",
+            f"…  # gradproof: ignore[{rule.id}] the reason, which is required",
+            "```",
+            "",
+        ]
+    )
+
+
+def rules_table() -> str:
+    """All rules, a row each."""
+    rows = [
+        (f"[{rule.id}]({rule.id}.md)", rule.name, rule.severity, rule.confidence, ", ".join(rule.settled_by) or "reading")
+        for rule in all_rules()
+    ]
+    return "\n".join(
+        [_MADE, "", "# Rules", "", *_table(("rule", "name", "severity", "confidence", "settled by"), rows), ""]
+    )
+
+
+def check_page(check: CheckDocumentation) -> str:
+    """The page of one check: what it does and how its verdict comes about."""
+    return "\n".join(
+        [
+            _MADE,
+            "",
+            f"# {check.name}",
+            "",
+            check.summary.strip(),
+            "",
+            "## What it does",
+            "",
+            check.what_it_does.strip(),
+            "",
+            "## How it decides",
+            "",
+            check.how_it_decides.strip(),
+            "",
+        ]
+    )
+
+
+def settings_table() -> str:
+    """Every setting with its variable, default and meaning."""
+    rows = []
+    for name, field in Settings.model_fields.items():
+        rows.append((f"`GRADPROOF_{name.upper()}`", _default(name, field.default), field.description or ""))
+    return "\n".join(
+        [
+            _MADE,
+            "",
+            "# Settings",
+            "",
+            "Read from the environment. Durations are ISO 8601 (`PT30S`) or seconds; lists are JSON.",
+            "",
+            *_table(("variable", "default", "meaning"), rows),
+            "",
+        ]
+    )
+
+
+def _default(name: str, value: object) -> str:
+    if name == "data_dir":
+        return "`~/.gradproof`"
+    if name == "python":
+        return "the Python that Gradproof runs under"
+    if value is PydanticUndefined or value in (None, "", ()):
+        return "none"
+    if isinstance(value, SecretStr):
+        return "none"
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g} s"
+    return f"`{value}`"
+
+
+def _settled(rule: Rule) -> str:
+    if not rule.settled_by:
+        return "Reading decides it: there is nothing to run."
+    return f"Settled at run time by {', '.join(f'`{check}`' for check in rule.settled_by)}."
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return lines
