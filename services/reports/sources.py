@@ -8,10 +8,14 @@ right.
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
+
+from analyzer.findings import Region
+from services.reports.document import FindingInfo, RelatedInfo
 
 # Larger files are not quoted: the analyzer refuses them too.
 _LARGEST = 20 * 2**20
@@ -50,19 +54,15 @@ class DirectorySources:
         relative = PurePosixPath(path)
         if relative.is_absolute() or ".." in relative.parts or "\x00" in path:
             return ()
-        if self._root.is_file():
-            file = self._root
-        else:
-            file = (self._root / relative).resolve()
+        file = (self._root / relative).resolve()
         try:
-            if not (file == self._root or file.is_relative_to(self._root)):
-                return ()
-            if not file.is_file() or file.stat().st_size > _LARGEST:
+            if not file.is_relative_to(self._root) or not file.is_file() or file.stat().st_size > _LARGEST:
                 return ()
             content = file.read_bytes()
         except OSError:
             return ()
-        return tuple(_decode(content).splitlines())
+        # Not splitlines(), which also splits at form feeds and U+2028, where Python's own line numbers stand still.
+        return tuple(re.split(r"\r\n|\n|\r", _decode(content)))
 
 
 def _decode(content: bytes) -> str:
@@ -82,33 +82,36 @@ class QuotedLine:
     mark: tuple[int, int] | None = None
 
 
-def excerpt(
-    sources: Sources,
-    path: str,
-    start_line: int,
-    start_column: int,
-    end_line: int,
-    end_column: int,
-    *,
-    context: int = 1,
-    most: int = 8,
-) -> tuple[QuotedLine, ...]:
+def excerpt(sources: Sources, region: Region, *, context: int = 1, most: int = 8) -> tuple[QuotedLine, ...]:
     """The lines around a place, at most `most` of the place itself, with what to underline.
 
-    Lines and columns are 1-based, the end column is exclusive. Empty if the file can't be quoted.
+    Empty if the file can't be quoted.
     """
-    lines = sources.lines(path)
-    if not 1 <= start_line <= len(lines):
+    lines = sources.lines(region.path)
+    if not 1 <= region.start_line <= len(lines):
         return ()
-    last = min(end_line, len(lines), start_line + most - 1)
+    last = min(region.end_line, len(lines), region.start_line + most - 1)
     quoted = []
-    for number in range(max(1, start_line - context), min(len(lines), last + context) + 1):
+    for number in range(max(1, region.start_line - context), min(len(lines), last + context) + 1):
         text = lines[number - 1][:_LONGEST_LINE]
         mark = None
-        if start_line <= number <= last:
-            begin = start_column - 1 if number == start_line else len(text) - len(text.lstrip())
-            end = end_column - 1 if number == end_line else len(text.rstrip())
+        if region.start_line <= number <= last:
+            begin = region.start_column - 1 if number == region.start_line else len(text) - len(text.lstrip())
+            end = region.end_column - 1 if number == region.end_line else len(text.rstrip())
             begin = min(max(begin, 0), len(text))
             mark = (begin, max(min(end, len(text)), begin + 1))
         quoted.append(QuotedLine(number, text, mark))
     return tuple(quoted)
+
+
+def region_of(place: FindingInfo | RelatedInfo) -> Region:
+    """The place of a finding as a region."""
+    return Region(place.path, place.start_line, place.start_column, place.end_line, place.end_column)
+
+
+def line_region(sources: Sources, path: str, line: int) -> Region:
+    """A whole line without its indentation as a region; two columns wide if the line can't be quoted."""
+    lines = sources.lines(path)
+    text = lines[line - 1] if 1 <= line <= len(lines) else ""
+    begin = len(text) - len(text.lstrip()) + 1
+    return Region(path, line, begin, line, max(len(text.rstrip()) + 1, begin + 1))

@@ -1,0 +1,71 @@
+"""GitLab Code Quality: a JSON array that a merge request shows beside the changed lines.
+
+GitLab drops an entry whose fingerprint repeats another's and refuses a byte order mark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+
+from services.reports.document import FindingInfo, Report
+from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.untrusted import one_line
+
+
+class CodeQualityFormat(ReportFormat):
+    """Findings and failing checks as Code Quality issues."""
+
+    name = "codequality"
+    title = "GitLab Code Quality"
+    media_type = "application/json"
+    extension = "codequality.json"
+
+    def render(self, report: Report, rendering: Rendering) -> str:  # noqa: ARG002 - it quotes nothing
+        seen: Counter[str] = Counter()
+        issues = [
+            {
+                "description": one_line(f"{finding.message} ({finding.verdict.replace('_', ' ')})"),
+                "check_name": f"{finding.rule} {finding.name}",
+                "fingerprint": _unique(finding.fingerprint, seen),
+                "severity": _severity(finding),
+                "location": {
+                    "path": finding.path,
+                    "lines": {"begin": finding.start_line, "end": max(finding.start_line, finding.end_line)},
+                },
+            }
+            for finding in report.findings
+            if finding.triage not in {"accepted", "false_positive"}
+        ]
+        for target in report.targets:
+            for check in target.checks:
+                if check.verdict != "fail":
+                    continue
+                said = check.diagnosis.text if check.diagnosis else check.summary
+                path, line = (check.path, check.line) if check.path else (target.path, target.line)
+                issues.append(
+                    {
+                        "description": one_line(f"{check.check} fails on {target.name} ({check.device}): {said}"),
+                        "check_name": check.check,
+                        "fingerprint": _unique("\x00".join((check.check, target.name, check.device)), seen),
+                        "severity": "critical",
+                        "location": {"path": path, "lines": {"begin": line or 1}},
+                    }
+                )
+        return json.dumps(issues, indent=2, ensure_ascii=False) + "\n"
+
+
+def _unique(key: str, seen: Counter[str]) -> str:
+    """A digest of the key, and of its occurrence where the key repeats."""
+    seen[key] += 1
+    occurrence = "" if seen[key] == 1 else f"\x00{seen[key]}"
+    return hashlib.sha256((key + occurrence).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _severity(finding: FindingInfo) -> str:
+    if finding.verdict == "confirmed":
+        return "blocker" if finding.severity == "error" else "critical"
+    if finding.verdict == "not_reproduced" or finding.severity == "note":
+        return "info"
+    return "critical" if finding.severity == "error" else "major"

@@ -1,0 +1,61 @@
+"""One HTML file that needs nothing else: no script, no image, no request; to keep, to mail or to print.
+
+Everything is escaped by the template engine, and characters that hide or turn text are shown, so that no file name or
+docstring can become markup or lie about what it says. The same parts make up the report page of the service.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from services.reports.document import Report
+from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.untrusted import visible
+from services.reports.view import view
+
+
+def environment(loader: BaseLoader) -> Environment:
+    """A template engine that escapes everything, shows what is invisible, and refuses unknown names."""
+    return Environment(
+        loader=loader,
+        autoescape=True,
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def templates() -> PackageLoader:
+    """The templates that the report page shares."""
+    return PackageLoader("services.reports.formats", "templates")
+
+
+def stylesheet() -> str:
+    """The style of a report."""
+    return files("services.reports.formats").joinpath("templates/report.css").read_text(encoding="utf-8")
+
+
+def _finalize(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _environment() -> Environment:
+    return environment(templates())
+
+
+class HtmlFormat(ReportFormat):
+    """A page of its own."""
+
+    name = "html"
+    title = "HTML"
+    media_type = "text/html"
+    extension = "html"
+
+    def render(self, report: Report, rendering: Rendering) -> str:
+        return _environment().get_template("report.html").render(view=view(report, rendering.sources))

@@ -1,0 +1,197 @@
+"""Markdown for a pull request or an issue: short, and safe to post.
+
+Everything that comes from the repository is untrusted. On a forge it could mention people, close issues, forge the
+marker of a bot's comment, or load a tracking image; so texts are escaped, names go into code spans (where mentions
+and references are not read) and code into fences longer than any run of back-ticks inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.sources import QuotedLine, excerpt, region_of
+from services.reports.untrusted import one_line, shorten, visible
+
+# GitHub refuses a body of more than 65,536 characters; the rest is left to the report itself, never cut in a fence.
+_MAXIMUM = 60_000
+_LONGEST_TEXT = 2_000
+_ZERO_WIDTH_SPACE = "\u200b"
+_SYNTAX = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&^$=:])")
+# `@name`, `#12`, `!12` and `GH-12` become links in the text that Markdown leaves behind, escaped or not: a character
+# of no width between the sign and the name is what stops them. Bare addresses are linked as well.
+_REFERENCE = re.compile(r"(?<!\w)(@|#|!|GH-|gh-)(?=\w)|(?<=\w)([#@!])(?=\w)")
+_ADDRESS = re.compile(r"(?i)(://|\bwww\.|\bmailto:)")
+
+_VERDICT_MARK = {"pass": "✓", "fail": "✗", "inconclusive": "?", "skipped": "-", "error": "!"}
+
+
+def text(value: str) -> str:
+    """Untrusted text as one line of plain Markdown text: no markup, mention, reference, link or image."""
+    escaped = _SYNTAX.sub(r"\\\1", _broken(shorten(one_line(value), _LONGEST_TEXT)))
+    return escaped.replace("\\" + "<", "&lt;").replace("\\" + ">", "&gt;").replace("\\" + "&", "&amp;")
+
+
+def code(value: str) -> str:
+    """Untrusted text as one code span, whatever back-ticks it holds; `|` is escaped, so that it fits into a table."""
+    value = shorten(one_line(value), _LONGEST_TEXT) or " "
+    fence = "`" * (_longest_run(value) + 1)
+    padding = " " if value.startswith("`") or value.endswith("`") else ""
+    return f"{fence}{padding}{value}{padding}{fence}".replace("|", "\\|")
+
+
+def block(value: str, language: str = "") -> str:
+    """Untrusted text as a fenced block, whatever back-ticks it holds."""
+    value = visible(value).rstrip("\n")
+    fence = "`" * max(3, _longest_run(value) + 1)
+    return f"{fence}{language}\n{value}\n{fence}"
+
+
+def _broken(value: str) -> str:
+    value = _REFERENCE.sub(lambda match: match.group() + _ZERO_WIDTH_SPACE, value)
+    return _ADDRESS.sub(lambda match: match.group()[:-1] + _ZERO_WIDTH_SPACE + match.group()[-1], value)
+
+
+def _longest_run(value: str) -> int:
+    return max((len(run) for run in re.findall("`+", value)), default=0)
+
+
+class MarkdownFormat(ReportFormat):
+    """The report as GitHub-flavoured Markdown."""
+
+    name = "markdown"
+    title = "Markdown"
+    media_type = "text/markdown"
+    extension = "md"
+
+    def render(self, report: Report, rendering: Rendering) -> str:
+        parts = [_head(report)]
+        sections = [
+            _findings(report, rendering),
+            _failures(report),
+            _table(report),
+            _not_run(report),
+        ]
+        length = len(parts[0])
+        for section in sections:
+            for part in section:
+                if length + len(part) > _MAXIMUM:
+                    parts.append("… the rest is in the whole report.")
+                    return "\n\n".join(parts) + "\n"
+                parts.append(part)
+                length += len(part) + 2
+        return "\n\n".join(parts) + "\n"
+
+
+def _head(report: Report) -> str:
+    verdict = "passed" if report.gate.passed else "failed"
+    lines = [f"## Gradproof: gate {verdict}", ""]
+    lines += [
+        f"- {'✓' if condition.passed else '✗'} **{text(condition.name)}**: {text(condition.explanation)}"
+        for condition in report.gate.conditions
+    ]
+    counts = report.summary
+    severities = ", ".join(f"{count} {severity}" for severity, count in sorted(counts.findings.items())) or "none"
+    checks = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.checks.items())) or "none"
+    lines += [
+        "",
+        f"Findings: {severities} ({counts.suppressed} suppressed in source). Checks: {checks}. "
+        f"Targets: {counts.targets.run} of {counts.targets.found} run.",
+    ]
+    if report.analysis.reason:
+        lines += ["", f"The analysis is {report.analysis.status}: {text(report.analysis.reason)}"]
+    return "\n".join(lines)
+
+
+def _findings(report: Report, rendering: Rendering) -> Iterable[str]:
+    if report.findings:
+        yield "### Findings"
+    for finding in report.findings:
+        yield _finding(finding, rendering)
+
+
+def _finding(finding: FindingInfo, rendering: Rendering) -> str:
+    lines = [
+        f"**{text(finding.rule)} {text(finding.name)}** ({finding.severity}, {finding.verdict.replace('_', ' ')}) at "
+        f"{code(f'{finding.path}:{finding.start_line}:{finding.start_column}')}",
+        "",
+        text(finding.message),
+    ]
+    quoted = excerpt(rendering.sources, region_of(finding))
+    if quoted:
+        lines += ["", block(_numbered(quoted), "python")]
+    lines += ["", f"{text(finding.verdict_reason)} [Why]({_address(finding.explanation_url)})"]
+    return "\n".join(lines)
+
+
+def _numbered(quoted: Sequence[QuotedLine]) -> str:
+    return "\n".join(f"{line.number:>5}  {line.text}" for line in quoted)
+
+
+def _address(url: str) -> str:
+    """A link target of our own making, with what would end it percent-encoded."""
+    return re.sub(r"[\s()<>\"]", lambda match: f"%{ord(match.group()):02X}", url)
+
+
+def _failures(report: Report) -> Iterable[str]:
+    failing = [(target, check) for target in report.targets for check in target.checks if check.verdict == "fail"]
+    if failing:
+        yield "### Failing checks"
+    for target, check in failing:
+        yield _failure(target, check)
+
+
+def _failure(target: TargetInfo, check: CheckInfo) -> str:
+    path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
+    lines = [
+        f"**{text(check.check)}** on {code(target.name)} ({text(check.device)}) at {code(f'{path}:{line}')}",
+        "",
+        text(check.summary),
+    ]
+    if check.diagnosis is not None:
+        lines += ["", f"Cause {code(check.diagnosis.cause)}: {text(check.diagnosis.text)}"]
+    if check.repro:
+        lines += [
+            "",
+            "<details><summary>Repro</summary>",
+            "",
+            block(check.repro, "python"),
+            "",
+            "</details>",
+        ]
+    return "\n".join(lines)
+
+
+def _table(report: Report) -> Iterable[str]:
+    ran = [target for target in report.targets if target.checks]
+    if not ran:
+        return
+    checks = list(dict.fromkeys(check.check for target in ran for check in target.checks))
+    yield "### Checks"
+    rows = [f"| target | {' | '.join(text(check) for check in checks)} |", f"|---|{'---|' * len(checks)}"]
+    for target in ran:
+        cells = []
+        for name in checks:
+            results = [check for check in target.checks if check.check == name]
+            cells.append(
+                "<br>".join(f"{_VERDICT_MARK[check.verdict]} {check.verdict} {text(check.device)}" for check in results)
+            )
+        rows.append(f"| {code(target.name)} | {' | '.join(cells)} |")
+    yield "\n".join(rows)
+
+
+def _not_run(report: Report) -> Iterable[str]:
+    not_run = [target for target in report.targets if target.not_run_reason is not None]
+    if not not_run:
+        return
+    yield "### Not run"
+    reasons = Counter(target.not_run_reason or "" for target in not_run)
+    lines = []
+    for reason, count in reasons.most_common():
+        names = [code(target.name) for target in not_run if target.not_run_reason == reason]
+        shown = ", ".join(names[:5]) + (f" and {count - 5} more" if count > 5 else "")
+        lines.append(f"- {text(reason)} ({count}): {shown}")
+    yield "\n".join(lines)

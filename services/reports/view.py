@@ -1,0 +1,144 @@
+"""What the HTML report and the report page show, prepared: quoted lines cut at their marks, cells of the grid.
+
+It decides nothing: verdicts and counts are the report's own. Escaping is the template engine's business, see
+`services.reports.formats.html.environment`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from analyzer.findings import Region
+from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports.sources import Sources, excerpt, line_region, region_of
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedLine:
+    """A quoted line cut into what stands before, in and after the mark."""
+
+    number: int
+    before: str
+    marked: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """A finding with its quoted lines and a replaced text for each edit of its fix."""
+
+    info: FindingInfo
+    anchor: str
+    lines: tuple[MarkedLine, ...]
+    evidence: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckView:
+    """A check with its place, quoted if it failed."""
+
+    info: CheckInfo
+    anchor: str
+    path: str
+    line: int
+    lines: tuple[MarkedLine, ...]
+    numbers: tuple[tuple[str, str], ...]
+    evidence: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """A target, its checks, and its row of the grid: the checks of each column, perhaps on several devices."""
+
+    info: TargetInfo
+    anchor: str
+    checks: tuple[CheckView, ...]
+    cells: tuple[tuple[CheckView, ...], ...]
+    failing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    """The whole report, prepared."""
+
+    report: Report
+    files: tuple[tuple[str, tuple[FindingView, ...]], ...]
+    columns: tuple[str, ...]
+    targets: tuple[TargetView, ...]
+    not_run: tuple[tuple[str, int, tuple[str, ...]], ...]
+
+
+def view(report: Report, sources: Sources) -> ReportView:
+    """The report prepared for a template."""
+    columns = tuple(dict.fromkeys(check.check for target in report.targets for check in target.checks))
+    ordered = sorted(report.findings, key=lambda finding: (finding.path, finding.start_line, finding.start_column))
+    findings = [_finding(number, finding, sources) for number, finding in enumerate(ordered, start=1)]
+    reasons = Counter(target.not_run_reason for target in report.targets if target.not_run_reason is not None)
+    return ReportView(
+        report=report,
+        files=tuple((path, tuple(group)) for path, group in groupby(findings, key=lambda each: each.info.path)),
+        columns=columns,
+        targets=tuple(
+            _target(number, target, columns, sources) for number, target in enumerate(report.targets, start=1)
+        ),
+        not_run=tuple(
+            (reason, count, tuple(target.name for target in report.targets if target.not_run_reason == reason))
+            for reason, count in reasons.most_common()
+        ),
+    )
+
+
+def _finding(number: int, finding: FindingInfo, sources: Sources) -> FindingView:
+    return FindingView(
+        info=finding,
+        anchor=f"finding-{number}",
+        lines=_marked(sources, region_of(finding)),
+        evidence=_rows({key: value for key, value in finding.evidence.items() if key != "numbers"}),
+    )
+
+
+def _target(number: int, target: TargetInfo, columns: Sequence[str], sources: Sources) -> TargetView:
+    checks = tuple(
+        _check(f"target-{number}-check-{position}", target, check, sources)
+        for position, check in enumerate(target.checks, start=1)
+    )
+    return TargetView(
+        info=target,
+        anchor=f"target-{number}",
+        checks=checks,
+        cells=tuple(tuple(check for check in checks if check.info.check == column) for column in columns),
+        failing=any(check.verdict == "fail" for check in target.checks),
+    )
+
+
+def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources) -> CheckView:
+    path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
+    return CheckView(
+        info=check,
+        anchor=anchor,
+        path=path,
+        line=line,
+        lines=_marked(sources, line_region(sources, path, line)) if check.verdict == "fail" else (),
+        numbers=_rows(check.diagnosis.numbers) if check.diagnosis else (),
+        evidence=_rows(check.evidence),
+    )
+
+
+def _marked(sources: Sources, region: Region) -> tuple[MarkedLine, ...]:
+    marked = []
+    for line in excerpt(sources, region):
+        begin, end = line.mark or (len(line.text), len(line.text))
+        marked.append(MarkedLine(line.number, line.text[:begin], line.text[begin:end], line.text[end:]))
+    return tuple(marked)
+
+
+def _rows(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Evidence as pairs of texts: numbers as they are, anything nested as JSON."""
+    return tuple(
+        (key.replace("_", " "), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for key, value in values.items()
+    )
