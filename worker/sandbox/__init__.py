@@ -2,6 +2,6 @@
 
 from worker.sandbox.detection import Capability, detect, open_sandbox
 from worker.sandbox.errors import SandboxUnavailableError
-from worker.sandbox.launchers import Launcher
+from worker.sandbox.launcher import Launcher
 
 __all__ = ["Capability", "Launcher", "SandboxUnavailableError", "detect", "open_sandbox"]

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from worker.sandbox.errors import SandboxUnavailableError
-from worker.sandbox.model import Limits, Mode
+from worker.sandbox.model import REQUEST, Limits, Mode
 
-REQUEST_INSIDE: Final = "/job/request.json"
 NOBODY: Final = "65534"
 
 # The only shell text there is. It takes everything as parameters, and exists because joining a control group has to
@@ -204,7 +203,7 @@ def _file_system(plan: Plan) -> list[str]:
     for place, size in zip(_TEMPORARY, sizes, strict=True):
         words += ["--perms", "1777", "--size", str(size), "--tmpfs", place]
     made |= {"/dev", *_TEMPORARY}
-    words += ["--perms", "0444", "--ro-bind-data", str(plan.descriptors.request), REQUEST_INSIDE]
+    words += ["--perms", "0444", "--ro-bind-data", str(plan.descriptors.request), REQUEST]
     for bind in plan.binds:
         words += _parents(bind.inside, made)
         words += ["--ro-bind", bind.source, bind.inside]

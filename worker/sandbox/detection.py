@@ -18,9 +18,11 @@ from worker.sandbox import bubblewrap, cgroups, seccomp, slots
 from worker.sandbox.arguments import Tools
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.cgroups import Hierarchy
+from worker.sandbox.confined import BubblewrapLauncher
 from worker.sandbox.errors import SandboxUnavailableError
-from worker.sandbox.launchers import BubblewrapLauncher, Launcher, UnconfinedLauncher
+from worker.sandbox.launcher import Launcher
 from worker.sandbox.model import Command, Limits, Mode, Status
+from worker.sandbox.unconfined import UnconfinedLauncher
 
 _TRIAL: Final = Limits(
     wall_s=20.0, memory=2**28, processes=8, tmp=2**20, job=2**20, shared_memory=2**20, output=2**14, result=2**10

@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
+
+REQUEST: Final = "/job/request.json"
+RESULT_FD: Final = "GRADPROOF_RESULT_FD"
 
 
 class Mode(StrEnum):
@@ -55,6 +59,8 @@ class Command:
     `read_only` maps host paths to inside paths. `request` is made readable at `/job/request.json`. The results come
     as lines on the file descriptor whose number the launcher puts into `GRADPROOF_RESULT_FD`.
     `interpreter` is the Python whose prefix (and base prefix) must be visible inside at its own path.
+    In mode OFF there is no inside: in `argv` and in the values of `environment`, a word that is an inside path (or
+    begins with one and a slash) is replaced by the host's path, `/job` by a temporary directory.
     """
 
     interpreter: Path
@@ -67,7 +73,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended. `oom_kills` counts processes that the memory limit killed, even if the run went on after."""
+    """How it ended. `oom_kills` counts processes that the memory limit killed, even if the run went on after.
+
+    `exit_code` is set when the command exited, `signal` when a signal ended it that the launcher did not send. In the
+    modes with bwrap, which reports both alike, an exit code of 129 to 192 is read as the signal 1 to 64.
+    """
 
     status: Status
     mode: Mode
