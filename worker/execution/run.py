@@ -28,7 +28,7 @@ from worker.execution.messages import (
     parse_line,
 )
 from worker.sandbox.launcher import Launcher
-from worker.sandbox.model import Command, Limits, Mode, Outcome, Status
+from worker.sandbox.model import REQUEST, Command, Limits, Mode, Outcome, Status
 
 _SOURCE: Final = "/source"
 _PROBE: Final = "/gradproof"
@@ -78,7 +78,8 @@ def run_batch(
 def probe_directory() -> Path:
     """The directory that holds the package `gradproof_probe`, which is never imported here."""
     spec = importlib.util.find_spec("gradproof_probe")
-    assert spec is not None and spec.origin is not None, "the probe is part of every installation"
+    if spec is None or spec.origin is None:
+        raise RuntimeError("this installation lacks its probe: install Gradproof again")
     return Path(spec.origin).parent
 
 
@@ -105,7 +106,7 @@ def _command(batch: Batch, settings: Settings, mode: Mode) -> Command:
     start = f"import sys; sys.path.insert(0, {path_entry!r}); from gradproof_probe.main import main; sys.exit(main())"
     return Command(
         interpreter=batch.python,
-        argv=(str(batch.python), "-I", "-c", start),
+        argv=(str(batch.python), "-I", "-c", start, REQUEST),
         request=json.dumps(request).encode(),
         read_only={batch.source: _SOURCE, probe: f"{_PROBE}/gradproof_probe"},
     )
