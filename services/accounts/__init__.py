@@ -1,0 +1,1 @@
+"""Accounts: the API tokens that let a client in."""

@@ -1,0 +1,1 @@
+"""Analyses: submission, progress, results, settlement. The use cases that the API and the worker share."""

@@ -1,0 +1,170 @@
+"""Plain values about analyses: what is asked for, how it goes, what reading brought.
+
+This module must not know the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from analyzer.findings import StaticAnalysis, Suppression
+from analyzer.registry import all_rules
+from services.analyses.errors import InvalidOptionsError
+from services.checks.plan import CHECKS
+from services.findings.model import SettledFinding, TargetResult
+from services.gates import GatePolicy
+from services.reports.document import AnalysisInfo, Gate, SnapshotInfo, Source, Tool
+
+
+class AnalysisOptions(BaseModel):
+    """What a submission may choose.
+
+    `checks` and `rules` are empty for all of them. A rule is named by its id, its name, or the beginning of ids.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    static_only: bool = False
+    checks: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+    @field_validator("checks")
+    @classmethod
+    def _checks_exist(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name not in CHECKS:
+                raise ValueError(f"there is no check {name!r}; there are {', '.join(CHECKS)}")
+        return tuple(name for name in CHECKS if name in value)
+
+    @field_validator("rules")
+    @classmethod
+    def _rules_exist(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not rule_ids((name,)):
+                raise ValueError(f"there is no rule {name!r}")
+        return tuple(sorted(set(value)))
+
+    @classmethod
+    def parse(cls, values: object) -> AnalysisOptions:
+        """Options out of untrusted data. Raises `InvalidOptionsError`, which names the option and what is wrong."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"])
+            message = str(first["msg"]).removeprefix("Value error, ")
+            raise InvalidOptionsError(f"options{'.' if place else ''}{place}: {message}", option=place) from None
+
+
+def rule_ids(names: tuple[str, ...]) -> frozenset[str]:
+    """The ids of the rules with these ids, names, or beginnings of ids."""
+    return frozenset(
+        rule.id for rule in all_rules() for name in names if name and (rule.name == name or rule.id.startswith(name))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSource:
+    """A submission whose files are in the snapshot store already."""
+
+    digest: str
+    files: int
+    lines: int
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    """A submission that has to be fetched first. `ref` is a branch, a tag or a commit; None is the default branch."""
+
+    url: str
+    ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What a submission got: its analysis, and whether it was created by this very call."""
+
+    analysis_id: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far one stage is. `total` grows while earlier stages find out what there is to do."""
+
+    name: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisView:
+    """An analysis as it stands."""
+
+    id: str
+    status: str
+    reason: str | None
+    project: str | None
+    base_id: str | None
+    snapshot_digest: str | None
+    source: Source
+    options: AnalysisOptions
+    created_at: datetime
+    started_at: datetime | None
+    static_finished_at: datetime | None
+    finished_at: datetime | None
+    progress: tuple[Stage, ...]
+    gate: Gate | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some analyses, the newest first, and the cursor of the next page (None: there is none)."""
+
+    items: tuple[AnalysisView, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTarget:
+    """How the submitted repository says that a target is built and called."""
+
+    constructor: str | None
+    inputs: tuple[str, ...]
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class StaticOutcome:
+    """What reading a snapshot brought, the repository's own configuration included.
+
+    `declared` is keyed by the name of the target; `tolerances` by the name of the tolerance.
+    """
+
+    analysis: StaticAnalysis
+    policy: GatePolicy = field(default_factory=GatePolicy)
+    declared: Mapping[str, DeclaredTarget] = field(default_factory=dict)
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportParts:
+    """Everything an analysis has, for `services.reports.build.build_report`."""
+
+    tool: Tool
+    analysis: AnalysisInfo
+    snapshot: SnapshotInfo
+    gate: Gate
+    findings: tuple[SettledFinding, ...]
+    suppressed: tuple[Suppression, ...]
+    targets: tuple[TargetResult, ...]

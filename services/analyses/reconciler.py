@@ -1,0 +1,110 @@
+"""Finds what got lost and sets it going again: jobs of dead workers, doorbells nobody heard, unsettled analyses.
+
+Any number of control processes may call it; a lease in the database lets one of them do it at a time. There is no
+scheduler process that could be down. This module must not know how anything is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+
+import structlog
+
+from services.analyses import repository as analyses
+from services.analyses.settlement import settle_if_done
+from services.analyses.work import leave_no_silence
+from services.database import Database
+from services.jobs import repository as jobs
+from services.jobs.models import JobRow, JobState
+from services.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+LEASE = "reconciler"
+# A retried submission comes within minutes; a day is what clients of other services are used to.
+KEYS_KEPT = timedelta(hours=24)
+WORKERS_KEPT = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one round did. `held` is False if another process is the reconciler."""
+
+    held: bool
+    requeued: int = 0
+    given_up: int = 0
+    settled: int = 0
+    rung: tuple[str, ...] = ()
+
+
+class Reconciler:
+    """One process's claim to be the reconciler."""
+
+    def __init__(self, database: Database, settings: Settings, holder: str) -> None:
+        self._database = database
+        self._settings = settings
+        self._holder = holder
+
+    def tick(self) -> Tick:
+        """One round, if the lease is ours."""
+        with self._database.unit_of_work() as uow:
+            if not jobs.take_lease(uow.session, LEASE, self._holder, self._settings.reconcile_every * 4):
+                return Tick(held=False)
+        requeued, given_up = self._recover()
+        settled = self._settle()
+        with self._database.unit_of_work() as uow:
+            rung = jobs.unheard_queues(uow.session, self._settings.reconcile_every * 2)
+            for queue in rung:
+                uow.ring(queue)
+            analyses.forget_keys(uow.session, KEYS_KEPT)
+            jobs.forget_silent_workers(uow.session, WORKERS_KEPT)
+        return Tick(held=True, requeued=requeued, given_up=given_up, settled=settled, rung=tuple(rung))
+
+    def resign(self) -> None:
+        """Let another process take over at once."""
+        with self._database.unit_of_work() as uow:
+            jobs.drop_lease(uow.session, LEASE, self._holder)
+
+    def _recover(self) -> tuple[int, int]:
+        with self._database.reading() as session:
+            lost = jobs.expired(session)
+        requeued = given_up = 0
+        for analysis_id, pairs in groupby(lost, key=lambda pair: pair[0]):
+            queued, failed = self._recover_analysis(analysis_id, [job_id for _, job_id in pairs])
+            requeued += queued
+            given_up += failed
+        return requeued, given_up
+
+    def _recover_analysis(self, analysis_id: str, job_ids: Sequence[str]) -> tuple[int, int]:
+        queued = failed = 0
+        with self._database.unit_of_work() as uow:
+            row = jobs.lock_analysis(uow.session, analysis_id)
+            if row is None:
+                return 0, 0
+            for job_id in job_ids:
+                job = uow.session.get_one(JobRow, job_id)
+                reason = f"worker {job.owner} stopped renewing its lease"
+                state = jobs.reclaim(uow.session, job_id, reason=reason)
+                if state is JobState.QUEUED:
+                    queued += 1
+                    uow.ring(job.queue)
+                elif state is JobState.INFRA_FAILED:
+                    failed += 1
+                    leave_no_silence(uow.session, job, "not run", f"{reason}, {job.max_attempts} times")
+                if state is not None:
+                    log.warning("job_recovered", job=job_id, owner=job.owner, state=state.value)
+            settle_if_done(uow.session, row)
+        return queued, failed
+
+    def _settle(self) -> int:
+        with self._database.reading() as session:
+            waiting = jobs.unsettled(session)
+        settled = 0
+        for analysis_id in waiting:
+            with self._database.unit_of_work() as uow:
+                row = jobs.lock_analysis(uow.session, analysis_id)
+                settled += row is not None and settle_if_done(uow.session, row)
+        return settled

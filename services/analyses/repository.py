@@ -1,0 +1,76 @@
+"""Queries over analyses and idempotency keys. Never commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from services.analyses.models import AnalysisRow, IdempotencyKeyRow
+from services.database.base import FromNow, utc_now
+from services.jobs.models import JobKind, JobRow
+
+
+def find(session: Session, analysis_id: str) -> AnalysisRow | None:
+    """The row of one analysis."""
+    return session.get(AnalysisRow, analysis_id)
+
+
+def newest(
+    session: Session,
+    *,
+    limit: int,
+    before: str | None = None,
+    project_id: str | None = None,
+    statuses: Collection[str] = (),
+) -> Sequence[AnalysisRow]:
+    """Up to `limit` analyses older than the cursor `before`, the newest first."""
+    statement = select(AnalysisRow).order_by(AnalysisRow.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(AnalysisRow.id < before)
+    if project_id is not None:
+        statement = statement.where(AnalysisRow.project_id == project_id)
+    if statuses:
+        statement = statement.where(AnalysisRow.status.in_(statuses))
+    return session.scalars(statement).all()
+
+
+def totals(session: Session) -> dict[str, int]:
+    """How many analyses there are by status."""
+    rows = session.execute(select(AnalysisRow.status, func.count()).group_by(AnalysisRow.status))
+    return dict(rows.tuples().all())
+
+
+def probe_jobs(session: Session, analysis_id: str) -> Sequence[tuple[str, str, list[str]]]:
+    """(id, state, planned checks) of every probe job of an analysis."""
+    rows = session.execute(
+        select(JobRow.id, JobRow.state, JobRow.checks).where(
+            JobRow.analysis_id == analysis_id, JobRow.kind == JobKind.PROBE
+        )
+    )
+    return [(job_id, state, checks) for job_id, state, checks in rows]
+
+
+def find_key(session: Session, scope: str, key: str) -> IdempotencyKeyRow | None:
+    """What a key was used for."""
+    return session.get(IdempotencyKeyRow, (scope, key))
+
+
+def store_key(session: Session, *, scope: str, key: str, body_digest: str, analysis_id: str) -> bool:
+    """Note what a key is used for; False if somebody else was quicker."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    stored = session.scalar(
+        insert(IdempotencyKeyRow)
+        .values(scope=scope, key=key, body_digest=body_digest, analysis_id=analysis_id, created_at=utc_now())
+        .on_conflict_do_nothing(index_elements=["scope", "key"])
+        .returning(IdempotencyKeyRow.key)
+    )
+    return stored is not None
+
+
+def forget_keys(session: Session, age: timedelta) -> None:
+    """Drop keys that were stored longer than `age` ago."""
+    session.execute(delete(IdempotencyKeyRow).where(IdempotencyKeyRow.created_at < FromNow(-age)))

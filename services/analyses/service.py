@@ -1,0 +1,353 @@
+"""The use cases around an analysis: submit, look, list, cancel, run again, report.
+
+Each is one transaction. This module must not know HTTP, nor how anything is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+
+from sqlalchemy.orm import Session
+
+from services.analyses import repository
+from services.analyses.errors import (
+    AnalysisEndedError,
+    AnalysisNotFoundError,
+    IdempotencyConflictError,
+    ReportUnavailableError,
+)
+from services.analyses.model import (
+    AnalysisOptions,
+    AnalysisView,
+    GitSource,
+    Page,
+    ReportParts,
+    SnapshotSource,
+    Stage,
+    Submitted,
+)
+from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
+from services.analyses.settlement import end_analysis, policy_of
+from services.analyses.work import static_job
+from services.checks.repository import count_results, load_targets
+from services.database import Database, UnitOfWork
+from services.database.base import utc_now
+from services.findings.repository import load_findings, load_suppressions
+from services.gates import evaluate
+from services.jobs import repository as jobs
+from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE
+from services.jobs.models import OPEN_STATES, JobKind, JobRow, JobState
+from services.projects.repository import ensure_project, find_project, project_name
+from services.reports.build import build_report
+from services.reports.document import AnalysisInfo, Gate, Report, SnapshotInfo, Source, Tool
+from services.settings import Settings
+from services.snapshots.repository import find_snapshot, record_snapshot
+from services.version import version
+
+PAGE_LIMIT = 100
+
+
+class _KeyTakenError(Exception):
+    """Another request with the same idempotency key committed first: roll back and answer with its analysis."""
+
+
+class AnalysisService:
+    """Everything that can be asked about analyses."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+
+    # ------------------------------------------------------------------------------------------ submitting
+
+    def submit(
+        self,
+        source: SnapshotSource | GitSource,
+        options: AnalysisOptions | None = None,
+        *,
+        project: str | None = None,
+        base: str | None = None,
+        idempotency_key: str | None = None,
+        scope: str = "",
+    ) -> Submitted:
+        """Queue an analysis and ring the doorbell.
+
+        The files of a `SnapshotSource` are in the store already; the URL of a `GitSource` was validated
+        (`services.snapshots.urls`) and is validated again when it is fetched. `base` is the id of the analysis to
+        compare with. `idempotency_key` is unique within `scope` (the id of the token): the same submission with the
+        same key gives the same analysis.
+
+        Raises `AnalysisNotFoundError` for an unknown base, `IdempotencyConflictError` if the key came with another
+        submission before.
+        """
+        options = options or AnalysisOptions()
+        digest = _digest(source, options, project, base)
+        try:
+            with self._database.unit_of_work() as uow:
+                if idempotency_key is not None:
+                    known = self._submitted_before(uow.session, scope, idempotency_key, digest)
+                    if known is not None:
+                        return known
+                analysis_id = self._create(uow, source, options, project, base)
+                if idempotency_key is not None:
+                    _take_key(uow.session, scope, idempotency_key, digest, analysis_id)
+                return Submitted(analysis_id, created=True)
+        except _KeyTakenError:
+            assert idempotency_key is not None
+            with self._database.reading() as session:
+                winner = self._submitted_before(session, scope, idempotency_key, digest)
+                assert winner is not None
+                return winner
+
+    def rerun(self, analysis_id: str) -> Submitted:
+        """A new analysis of the same source with the same options; a git source that was never fetched is fetched."""
+        with self._database.unit_of_work() as uow:
+            old = self._found(uow.session, analysis_id)
+            source: SnapshotSource | GitSource
+            if old.snapshot_digest is not None:
+                snapshot = find_snapshot(uow.session, old.snapshot_digest)
+                assert snapshot is not None
+                source = SnapshotSource(snapshot.digest, snapshot.files, snapshot.lines, _source(old))
+            else:
+                assert old.source_url is not None
+                source = GitSource(old.source_url, old.source_ref)
+            project = project_name(uow.session, old.project_id) if old.project_id else None
+            options = AnalysisOptions.model_validate(old.options)
+            return Submitted(self._create(uow, source, options, project, old.base_id), created=True)
+
+    def cancel(self, analysis_id: str) -> AnalysisView:
+        """Stop an analysis: open jobs end, workers notice at their next heartbeat. Cancelling twice is harmless.
+
+        Raises `AnalysisEndedError` if it has ended in another way.
+        """
+        with self._database.unit_of_work() as uow:
+            row = jobs.lock_analysis(uow.session, analysis_id)
+            if row is None:
+                raise AnalysisNotFoundError(f"there is no analysis {analysis_id!r}", id=analysis_id)
+            if row.status in OPEN_STATUSES:
+                jobs.cancel_open(uow.session, analysis_id, JobState.CANCELLED, "the analysis was cancelled")
+                end_analysis(uow.session, row, AnalysisStatus.CANCELLED, "cancelled on request")
+            elif row.status != AnalysisStatus.CANCELLED:
+                raise AnalysisEndedError(f"analysis {analysis_id} is {row.status} and can't be cancelled")
+            return _view(uow.session, row)
+
+    # ------------------------------------------------------------------------------------------ looking
+
+    def get(self, analysis_id: str) -> AnalysisView:
+        """An analysis as it stands. Raises `AnalysisNotFoundError`."""
+        with self._database.reading() as session:
+            return _view(session, self._found(session, analysis_id))
+
+    def list(
+        self,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        project: str | None = None,
+        statuses: Collection[str] = (),
+    ) -> Page:
+        """Analyses, the newest first; `cursor` is that of the page before. At most `PAGE_LIMIT` at a time."""
+        limit = max(1, min(limit, PAGE_LIMIT))
+        with self._database.reading() as session:
+            project_id = None
+            if project is not None:
+                project_id = find_project(session, project)
+                if project_id is None:
+                    return Page((), None)
+            rows = repository.newest(session, limit=limit + 1, before=cursor, project_id=project_id, statuses=statuses)
+            items = tuple(_view(session, row) for row in rows[:limit])
+            return Page(items, items[-1].id if len(rows) > limit else None)
+
+    def parts(self, analysis_id: str) -> ReportParts:
+        """Everything the analysis has, settled or not yet.
+
+        Raises `AnalysisNotFoundError`, or `ReportUnavailableError` while (or because) its source was not fetched.
+        """
+        with self._database.reading() as session:
+            row = self._found(session, analysis_id)
+            snapshot = find_snapshot(session, row.snapshot_digest) if row.snapshot_digest else None
+            if snapshot is None:
+                reason = row.reason or "its source is not fetched yet"
+                raise ReportUnavailableError(f"analysis {analysis_id} has no report: {reason}", status=row.status)
+            findings = load_findings(session, row.id)
+            targets = load_targets(session, row.id)
+            return ReportParts(
+                tool=_tool(row),
+                analysis=_info(row),
+                snapshot=SnapshotInfo(
+                    digest=snapshot.digest, source=_source(row), files=snapshot.files, lines=snapshot.lines
+                ),
+                gate=_gate(row)
+                or evaluate(
+                    findings,
+                    targets,
+                    policy_of(row),
+                    status=row.status,  # type: ignore[arg-type]
+                    status_reason=row.reason,
+                ),
+                findings=findings,
+                suppressed=load_suppressions(session, row.id),
+                targets=targets,
+            )
+
+    def report(self, analysis_id: str) -> Report:
+        """The report document. Raises as `parts` does."""
+        parts = self.parts(analysis_id)
+        return build_report(
+            tool=parts.tool,
+            analysis=parts.analysis,
+            snapshot=parts.snapshot,
+            gate=parts.gate,
+            findings=parts.findings,
+            suppressed=parts.suppressed,
+            targets=parts.targets,
+            public_url=self._settings.public_url,
+        )
+
+    # ------------------------------------------------------------------------------------------ parts
+
+    def _create(
+        self,
+        uow: UnitOfWork,
+        source: SnapshotSource | GitSource,
+        options: AnalysisOptions,
+        project: str | None,
+        base: str | None,
+    ) -> str:
+        session = uow.session
+        if base is not None:
+            self._found(session, base)
+        row = AnalysisRow(
+            base_id=base,
+            project_id=None if project is None else ensure_project(session, project),
+            options=options.model_dump(mode="json"),
+        )
+        if isinstance(source, SnapshotSource):
+            record_snapshot(session, digest=source.digest, files=source.files, lines=source.lines)
+            row.snapshot_digest = source.digest
+            row.source_kind = source.source.kind
+            row.source_url = source.source.url
+            row.source_commit = source.source.commit
+        else:
+            row.source_kind, row.source_url, row.source_ref = "git", source.url, source.ref
+        session.add(row)
+        session.flush()
+        if isinstance(source, SnapshotSource):
+            session.add(static_job(row.id, self._settings))
+            uow.ring(CPU_QUEUE)
+        else:
+            session.add(_ingest_job(row.id, self._settings))
+            uow.ring(CONTROL_QUEUE)
+        session.flush()
+        return row.id
+
+    def _submitted_before(self, session: Session, scope: str, key: str, digest: str) -> Submitted | None:
+        known = repository.find_key(session, scope, key)
+        if known is None:
+            return None
+        if known.body_digest != digest:
+            raise IdempotencyConflictError(
+                f"the Idempotency-Key {key!r} was used for another submission before", analysis=known.analysis_id
+            )
+        return Submitted(known.analysis_id, created=False)
+
+    @staticmethod
+    def _found(session: Session, analysis_id: str) -> AnalysisRow:
+        row = repository.find(session, analysis_id)
+        if row is None:
+            raise AnalysisNotFoundError(f"there is no analysis {analysis_id!r}", id=analysis_id)
+        return row
+
+
+def _take_key(session: Session, scope: str, key: str, digest: str, analysis_id: str) -> None:
+    if not repository.store_key(session, scope=scope, key=key, body_digest=digest, analysis_id=analysis_id):
+        raise _KeyTakenError
+
+
+def _ingest_job(analysis_id: str, settings: Settings) -> JobRow:
+    return JobRow(
+        analysis_id=analysis_id,
+        kind=JobKind.INGEST,
+        queue=CONTROL_QUEUE,
+        idempotency_key=f"{analysis_id}:ingest",
+        max_attempts=settings.max_attempts,
+        rung_at=utc_now(),
+    )
+
+
+def _digest(source: SnapshotSource | GitSource, options: AnalysisOptions, project: str | None, base: str | None) -> str:
+    """What makes two submissions the same: the content, where it came from, and everything that was chosen."""
+    what: object = (
+        [source.digest, source.source.model_dump(mode="json")]
+        if isinstance(source, SnapshotSource)
+        else [source.url, source.ref]
+    )
+    body = json.dumps([what, options.model_dump(mode="json"), project, base], sort_keys=True)
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def _source(row: AnalysisRow) -> Source:
+    return Source(kind=row.source_kind, url=row.source_url, commit=row.source_commit)  # type: ignore[arg-type]
+
+
+def _gate(row: AnalysisRow) -> Gate | None:
+    return None if row.gate is None else Gate.model_validate(row.gate)
+
+
+def _tool(row: AnalysisRow) -> Tool:
+    stored = row.tool
+    devices = stored.get("devices", [])
+    assert isinstance(devices, list)
+    torch = stored.get("torch")
+    return Tool(
+        version=version(),
+        torch=None if torch is None else str(torch),
+        devices=[str(device) for device in devices],
+        sandbox=str(stored.get("sandbox", "none")),
+    )
+
+
+def _info(row: AnalysisRow) -> AnalysisInfo:
+    ended = row.finished_at
+    return AnalysisInfo(
+        id=row.id,
+        created_at=row.created_at,
+        finished_at=ended,
+        status=row.status,  # type: ignore[arg-type]
+        duration_s=None if ended is None else round((ended - row.created_at).total_seconds(), 3),
+        reason=row.reason,
+    )
+
+
+def _view(session: Session, row: AnalysisRow) -> AnalysisView:
+    return AnalysisView(
+        id=row.id,
+        status=row.status,
+        reason=row.reason,
+        project=project_name(session, row.project_id) if row.project_id else None,
+        base_id=row.base_id,
+        snapshot_digest=row.snapshot_digest,
+        source=_source(row),
+        options=AnalysisOptions.model_validate(row.options),
+        created_at=row.created_at,
+        started_at=row.started_at,
+        static_finished_at=row.static_finished_at,
+        finished_at=row.finished_at,
+        progress=_progress(session, row),
+        gate=_gate(row),
+    )
+
+
+def _progress(session: Session, row: AnalysisRow) -> tuple[Stage, ...]:
+    probes = repository.probe_jobs(session, row.id)
+    still_open = [checks for _, state, checks in probes if state in OPEN_STATES]
+    results = count_results(session, row.id)
+    return (
+        Stage("snapshot", int(row.snapshot_digest is not None), 1),
+        Stage("static", int(row.static_finished_at is not None), 1),
+        Stage("targets", len(probes) - len(still_open), len(probes)),
+        # A target that is still to be run may bring as many results as it has checks, or none (no harness).
+        Stage("checks", results, results + sum(len(checks) for checks in still_open)),
+    )

@@ -1,0 +1,64 @@
+"""What happens when the last job of an analysis has ended: verdicts, gate, status. Exactly once.
+
+Runs in the transaction of whoever ended that job, while the analysis is locked; the reconciler does it for a worker
+that died in between. Decides nothing about single findings (`services.findings.settle`) or gates (`services.gates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import TypeAdapter
+from sqlalchemy.orm import Session
+
+from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
+from services.checks.repository import load_targets
+from services.database.base import utc_now
+from services.findings.repository import fingerprints, load_findings, update_settlements
+from services.findings.settle import settle
+from services.gates import GatePolicy, evaluate
+from services.jobs import repository as jobs
+from services.jobs.models import JobKind, JobRow, JobState
+
+POLICY: TypeAdapter[GatePolicy] = TypeAdapter(GatePolicy)
+
+
+def policy_of(row: AnalysisRow) -> GatePolicy:
+    """The gate policy that the analysis was made with; the default one before its configuration was read."""
+    stored = (row.configuration or {}).get("policy")
+    return GatePolicy() if stored is None else POLICY.validate_python(stored)
+
+
+def settle_if_done(session: Session, row: AnalysisRow) -> bool:
+    """Settle the analysis if none of its jobs is open. The caller holds its lock. True if this call settled it."""
+    if row.status not in OPEN_STATUSES or jobs.open_jobs(session, row.id):
+        return False
+    status, reason = _outcome(jobs.jobs_of(session, row.id))
+    end_analysis(session, row, status, reason)
+    return True
+
+
+def end_analysis(session: Session, row: AnalysisRow, status: AnalysisStatus, reason: str | None) -> None:
+    """Give the analysis its final status, its findings their verdicts and its gate the last word."""
+    assert row.status in OPEN_STATUSES
+    targets = load_targets(session, row.id)
+    known = fingerprints(session, row.base_id) if row.base_id else frozenset()
+    settled = settle((item.finding for item in load_findings(session, row.id)), targets, known=known)
+    update_settlements(session, row.id, settled)
+    gate = evaluate(settled, targets, policy_of(row), status=status.value, status_reason=reason)
+    row.status = status
+    row.reason = reason
+    row.gate = gate.model_dump(mode="json")
+    row.finished_at = utc_now()
+    session.flush()
+
+
+def _outcome(rows: Sequence[JobRow]) -> tuple[AnalysisStatus, str | None]:
+    for row in rows:
+        if row.kind != JobKind.PROBE and row.state != JobState.SUCCEEDED:
+            return AnalysisStatus.FAILED, row.reason or f"the {row.kind} job ended as {row.state}"
+    probes = [row for row in rows if row.kind == JobKind.PROBE]
+    lost = [row for row in probes if row.state == JobState.INFRA_FAILED]
+    if lost:
+        return AnalysisStatus.PARTIAL, f"{len(lost)} of {len(probes)} runs could not be made: {lost[0].reason}"
+    return AnalysisStatus.FINISHED, None

@@ -1,0 +1,294 @@
+"""What workers report back. Each call is one transaction and proves first that the job is still the worker's.
+
+Results are stored as they come, so that a page can show them; ending a job and, with the last one, settling the
+analysis happen in one transaction. This module must not know how anything is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+from sqlalchemy.orm import Session
+
+from analyzer.findings import Finding, TargetDeclaration
+from services.analyses.model import AnalysisOptions, StaticOutcome
+from services.analyses.models import AnalysisRow
+from services.analyses.settlement import POLICY, settle_if_done
+from services.checks import repository as checks
+from services.checks.plan import checks_by_device_class
+from services.checks.repository import TargetPlan
+from services.database import Database, UnitOfWork
+from services.database.base import utc_now
+from services.findings.repository import store_findings, store_suppressions
+from services.findings.settle import settle
+from services.gates import retain
+from services.jobs import repository as jobs
+from services.jobs.errors import LeaseLostError
+from services.jobs.model import CPU_CLASS, CPU_QUEUE, Claim, gpu_queue
+from services.jobs.models import JobKind, JobRow, JobState
+from services.reports.document import CheckInfo, Harness
+from services.settings import Settings
+from services.snapshots.repository import record_snapshot
+
+_ENDED_EARLY = {"crashed": JobState.CRASHED, "timed out": JobState.TIMED_OUT, "out of memory": JobState.CRASHED}
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeWork:
+    """What a worker has to know to run a batch: the snapshot, the tolerances, and the target of each job."""
+
+    snapshot_digest: str
+    tolerances: Mapping[str, float]
+    plans: Mapping[str, TargetPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class StaticWork:
+    """What a worker has to know to read a snapshot."""
+
+    snapshot_digest: str
+    options: AnalysisOptions
+
+
+@dataclass(frozen=True, slots=True)
+class IngestWork:
+    """What a worker has to know to fetch a source."""
+
+    url: str
+    ref: str | None
+
+
+class WorkResults:
+    """The worker's view of analyses: what to do, and what came of it."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+
+    # ------------------------------------------------------------------------------------------ what to do
+
+    def ingest_work(self, claim: Claim) -> IngestWork:
+        """The source to fetch."""
+        with self._database.reading() as session:
+            row = session.get_one(AnalysisRow, claim.analysis_id)
+            assert row.source_url is not None
+            return IngestWork(row.source_url, row.source_ref)
+
+    def static_work(self, claim: Claim) -> StaticWork:
+        """The snapshot to read."""
+        with self._database.reading() as session:
+            row = session.get_one(AnalysisRow, claim.analysis_id)
+            assert row.snapshot_digest is not None
+            return StaticWork(row.snapshot_digest, AnalysisOptions.model_validate(row.options))
+
+    def probe_work(self, claims: Iterable[Claim]) -> ProbeWork:
+        """The targets to run; all claims are of one analysis. `plans` is keyed by job id."""
+        targets = {claim.job_id: claim.target_id for claim in claims if claim.target_id is not None}
+        analysis_id = next(iter(claims)).analysis_id
+        with self._database.reading() as session:
+            row = session.get_one(AnalysisRow, analysis_id)
+            assert row.snapshot_digest is not None
+            plans = checks.load_plans(session, list(targets.values()))
+            tolerances = (row.configuration or {}).get("tolerances", {})
+            assert isinstance(tolerances, dict)
+            return ProbeWork(row.snapshot_digest, tolerances, {job: plans[target] for job, target in targets.items()})
+
+    # ------------------------------------------------------------------------------------------ what came of it
+
+    def ingested(self, claim: Claim, *, digest: str, files: int, lines: int, commit: str) -> None:
+        """The source was fetched and stored: next comes reading it."""
+        with self._ending(claim) as (uow, row):
+            record_snapshot(uow.session, digest=digest, files=files, lines=lines)
+            row.snapshot_digest = digest
+            row.source_commit = commit
+            uow.session.flush()
+            uow.session.add(static_job(row.id, self._settings))
+            jobs.finish(uow.session, claim, JobState.SUCCEEDED)
+            uow.ring(CPU_QUEUE)
+
+    def read(self, claim: Claim, outcome: StaticOutcome) -> None:
+        """The snapshot was read: its findings are visible from now on, its targets are queued."""
+        with self._ending(claim) as (uow, row):
+            options = AnalysisOptions.model_validate(row.options)
+            found = retain(outcome.analysis.findings, outcome.policy)
+            store_findings(uow.session, row.id, settle(found, ()))
+            store_suppressions(uow.session, row.id, outcome.analysis.suppressed)
+            row.configuration = {
+                "policy": POLICY.dump_python(outcome.policy, mode="json"),
+                "tolerances": dict(outcome.tolerances),
+            }
+            row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
+            row.static_finished_at = utc_now()
+            plans = [_plan(declaration, found, outcome) for declaration in outcome.analysis.targets]
+            target_ids = checks.store_targets(uow.session, row.id, plans)
+            if not options.static_only:
+                self._queue_probes(uow, row.id, target_ids, options)
+            jobs.finish(uow.session, claim, JobState.SUCCEEDED)
+
+    def ended(self, claim: Claim, state: JobState, reason: str) -> None:
+        """A job that is no probe ended without what it was for: the analysis fails, with this reason."""
+        with self._ending(claim) as (uow, _):
+            jobs.finish(uow.session, claim, state, reason)
+
+    def harness(self, claim: Claim, harness: Harness) -> None:
+        """The target of the job could be built and called like this."""
+        with self._fenced(claim) as (uow, target_id):
+            checks.record_harness(uow.session, target_id, harness)
+
+    def not_run(self, claim: Claim, reason: str, detail: str) -> None:
+        """No check of the target can run: a few stable words, and the sentence behind them."""
+        with self._fenced(claim) as (uow, target_id):
+            checks.record_not_run(uow.session, target_id, reason, detail)
+
+    def check(self, claim: Claim, result: CheckInfo) -> None:
+        """One check of the target ended."""
+        with self._fenced(claim) as (uow, target_id):
+            checks.record_check(
+                uow.session, analysis_id=claim.analysis_id, target_id=target_id, job_id=claim.job_id, check=result
+            )
+
+    def probed(self, claim: Claim) -> None:
+        """Everything about the target of this job has been said."""
+        with self._ending(claim) as (uow, _):
+            jobs.finish(uow.session, claim, JobState.SUCCEEDED)
+
+    def broke(self, claim: Claim, cause: str, detail: str) -> None:
+        """The submitted code took its sandbox down: a result. Checks that have none say so."""
+        with self._ending(claim) as (uow, _):
+            leave_no_silence(uow.session, claim, cause, detail)
+            jobs.finish(uow.session, claim, _ENDED_EARLY.get(cause, JobState.FAILED), f"{cause}: {detail}")
+
+    def lost(self, claim: Claim, reason: str) -> None:
+        """Gradproof's own parts failed: try again, unless that was the last attempt."""
+        with self._ending(claim) as (uow, _):
+            state = jobs.give_back(uow.session, claim, reason=reason, lost=True)
+            if state is JobState.QUEUED:
+                uow.ring(claim.queue)
+            elif state is JobState.INFRA_FAILED:
+                leave_no_silence(uow.session, claim, "not run", reason)
+
+    def ran(
+        self, analysis_id: str, *, torch: str | None, devices: Iterable[str], sandbox: str, import_torch: int
+    ) -> None:
+        """What a batch ran on. Adds up over batches."""
+        with self._database.unit_of_work() as uow:
+            row = jobs.lock_analysis(uow.session, analysis_id)
+            if row is None:
+                return
+            tool = dict(row.tool)
+            known = tool.get("devices", [])
+            imports = tool.get("import_torch", 0)
+            assert isinstance(known, list)
+            assert isinstance(imports, int)
+            row.tool = {
+                "torch": torch or tool.get("torch"),
+                "devices": sorted({*known, *devices}),
+                "sandbox": sandbox,
+                "import_torch": imports + import_torch,
+            }
+
+    # ------------------------------------------------------------------------------------------ parts
+
+    @contextmanager
+    def _fenced(self, claim: Claim) -> Iterator[tuple[UnitOfWork, str]]:
+        assert claim.target_id is not None
+        with self._database.unit_of_work() as uow:
+            jobs.fence(uow.session, claim, self._settings.lease)
+            yield uow, claim.target_id
+
+    @contextmanager
+    def _ending(self, claim: Claim) -> Iterator[tuple[UnitOfWork, AnalysisRow]]:
+        """Lock the analysis, prove ownership, let the caller end the job, and settle if it was the last one."""
+        with self._database.unit_of_work() as uow:
+            row = jobs.lock_analysis(uow.session, claim.analysis_id)
+            if row is None:
+                raise LeaseLostError(f"analysis {claim.analysis_id} is gone")
+            jobs.fence(uow.session, claim, self._settings.lease)
+            yield uow, row
+            settle_if_done(uow.session, row)
+
+    def _queue_probes(
+        self, uow: UnitOfWork, analysis_id: str, target_ids: Iterable[str], options: AnalysisOptions
+    ) -> None:
+        plan = checks_by_device_class(options.checks, self._settings.gpu_classes)
+        for device_class, names in plan.items():
+            queue = CPU_QUEUE if device_class == CPU_CLASS else gpu_queue(device_class)
+            rows = [
+                JobRow(
+                    analysis_id=analysis_id,
+                    target_id=target_id,
+                    kind=JobKind.PROBE,
+                    queue=queue,
+                    device_class=device_class,
+                    checks=list(names),
+                    idempotency_key=f"{analysis_id}:probe:{target_id}:{device_class}",
+                    max_attempts=self._settings.max_attempts,
+                    rung_at=utc_now(),
+                )
+                for target_id in target_ids
+            ]
+            uow.session.add_all(rows)
+            uow.session.flush()
+            if rows:
+                uow.ring(queue, times=-(-len(rows) // self._settings.target_batch))
+
+
+def static_job(analysis_id: str, settings: Settings) -> JobRow:
+    """The job that reads the snapshot of an analysis."""
+    return JobRow(
+        analysis_id=analysis_id,
+        kind=JobKind.STATIC,
+        queue=CPU_QUEUE,
+        idempotency_key=f"{analysis_id}:static",
+        max_attempts=settings.max_attempts,
+        rung_at=utc_now(),
+    )
+
+
+def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: str) -> None:
+    """Say of every check of a job that brought no result why there is none."""
+    if job.target_id is None:
+        return
+    job_id = job.id if isinstance(job, JobRow) else job.job_id
+    if not checks.has_harness(session, job.target_id):
+        checks.record_not_run(session, job.target_id, cause, detail)
+    recorded = checks.recorded_checks(session, job_id)
+    for name in job.checks:
+        if name in recorded:
+            continue
+        result = CheckInfo(
+            check=name,
+            verdict="error",
+            device=job.device_class,
+            summary=f"{cause}: {detail}",
+            evidence={"cause": cause},
+            duration_s=0.0,
+        )
+        checks.record_check(session, analysis_id=job.analysis_id, target_id=job.target_id, job_id=job_id, check=result)
+
+
+def _plan(declaration: TargetDeclaration, findings: Iterable[Finding], outcome: StaticOutcome) -> TargetPlan:
+    declared = outcome.declared.get(declaration.name)
+    hypotheses = tuple(
+        {
+            "rule": finding.rule,
+            "fingerprint": finding.fingerprint,
+            "path": finding.region.path,
+            "line": finding.region.start_line,
+            "symbol": finding.symbol,
+            **finding.hypothesis,
+        }
+        for finding in findings
+        if finding.settled_by
+        and finding.region.path == declaration.path
+        and declaration.line <= finding.region.start_line <= declaration.end_line
+    )
+    return TargetPlan(declaration, None if declared is None else asdict(declared), hypotheses)
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

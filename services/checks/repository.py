@@ -1,0 +1,181 @@
+"""Queries over targets and check results: rows in, plain values out. This module never commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from analyzer.findings import TargetDeclaration, TargetKind
+from services.checks.models import CheckResultRow, TargetRow
+from services.findings.model import TargetResult
+from services.jobs.models import JobRow
+from services.reports.document import CheckInfo, Diagnosis, Harness
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """A target as reading found it, with what the repository declares about it and what rules suspect in it."""
+
+    declaration: TargetDeclaration
+    declared: Mapping[str, object] | None = None
+    hypotheses: tuple[Mapping[str, object], ...] = field(default=())
+
+
+def store_targets(session: Session, analysis_id: str, plans: Iterable[TargetPlan]) -> Sequence[str]:
+    """Store targets in the order given and return their ids; whatever the analysis had before is replaced."""
+    session.execute(delete(TargetRow).where(TargetRow.analysis_id == analysis_id))
+    rows = [
+        TargetRow(
+            analysis_id=analysis_id,
+            position=position,
+            name=plan.declaration.name,
+            kind=plan.declaration.kind.value,
+            path=plan.declaration.path,
+            line=plan.declaration.line,
+            end_line=plan.declaration.end_line,
+            import_root=plan.declaration.import_root,
+            module=plan.declaration.module,
+            qualname=plan.declaration.qualname,
+            declared=None if plan.declared is None else dict(plan.declared),
+            hypotheses=[dict(hypothesis) for hypothesis in plan.hypotheses],
+        )
+        for position, plan in enumerate(plans)
+    ]
+    session.add_all(rows)
+    session.flush()
+    return [row.id for row in rows]
+
+
+def load_plans(session: Session, target_ids: Collection[str]) -> dict[str, TargetPlan]:
+    """The targets with these ids."""
+    rows = session.scalars(select(TargetRow).where(TargetRow.id.in_(target_ids)))
+    return {row.id: TargetPlan(_declaration(row), row.declared, tuple(row.hypotheses)) for row in rows}
+
+
+def record_harness(session: Session, target_id: str, harness: Harness) -> None:
+    """How the target was built and called. A harness on any device counts: it clears a reason for not running."""
+    session.execute(
+        update(TargetRow)
+        .where(TargetRow.id == target_id)
+        .values(harness=harness.model_dump(mode="json"), not_run_reason=None, not_run_detail=None)
+    )
+
+
+def record_not_run(session: Session, target_id: str, reason: str, detail: str) -> None:
+    """Why no check of the target could run; nothing happens if one could on another device."""
+    session.execute(
+        update(TargetRow)
+        .where(TargetRow.id == target_id, TargetRow.harness.is_(None))
+        .values(not_run_reason=reason, not_run_detail=detail)
+    )
+
+
+def record_check(session: Session, *, analysis_id: str, target_id: str, job_id: str, check: CheckInfo) -> bool:
+    """Store the result of one check of one job; False if there is one already, which stays."""
+    present = session.scalar(
+        select(CheckResultRow.id).where(CheckResultRow.job_id == job_id, CheckResultRow.check_name == check.check)
+    )
+    if present is not None:
+        return False
+    session.add(
+        CheckResultRow(
+            analysis_id=analysis_id,
+            target_id=target_id,
+            job_id=job_id,
+            check_name=check.check,
+            verdict=check.verdict,
+            device=check.device,
+            summary=check.summary,
+            diagnosis=None if check.diagnosis is None else check.diagnosis.model_dump(mode="json"),
+            path=check.path,
+            line=check.line,
+            evidence=check.evidence,
+            repro=check.repro,
+            duration_s=check.duration_s,
+        )
+    )
+    session.flush()
+    return True
+
+
+def forget_results(session: Session, job_ids: Collection[str]) -> None:
+    """Drop what an earlier, lost attempt of these jobs had already stored: the new attempt says it again."""
+    session.execute(delete(CheckResultRow).where(CheckResultRow.job_id.in_(job_ids)))
+
+
+def recorded_checks(session: Session, job_id: str) -> frozenset[str]:
+    """The names of the checks that have a result for this job."""
+    return frozenset(session.scalars(select(CheckResultRow.check_name).where(CheckResultRow.job_id == job_id)))
+
+
+def has_harness(session: Session, target_id: str) -> bool:
+    """Whether the target could be built and called."""
+    return session.scalar(select(TargetRow.harness).where(TargetRow.id == target_id)) is not None
+
+
+def load_targets(session: Session, analysis_id: str) -> tuple[TargetResult, ...]:
+    """All targets of an analysis with the results so far, in the order of path and line."""
+    results: dict[str, list[CheckInfo]] = {}
+    rows = session.scalars(
+        select(CheckResultRow)
+        .join(JobRow, JobRow.id == CheckResultRow.job_id)
+        .where(CheckResultRow.analysis_id == analysis_id)
+        .order_by(CheckResultRow.target_id, JobRow.device_class, CheckResultRow.id)
+    )
+    for row in rows:
+        results.setdefault(row.target_id, []).append(check_info(row))
+    targets = session.scalars(
+        select(TargetRow).where(TargetRow.analysis_id == analysis_id).order_by(TargetRow.position)
+    )
+    return tuple(
+        TargetResult(
+            declaration=_declaration(row),
+            harness=None if row.harness is None else Harness.model_validate(row.harness),
+            not_run_reason=row.not_run_reason,
+            not_run_detail=row.not_run_detail or "",
+            checks=tuple(results.get(row.id, ())),
+        )
+        for row in targets
+    )
+
+
+def count_targets(session: Session, analysis_id: str) -> int:
+    """How many targets an analysis has."""
+    return session.scalar(select(func.count()).where(TargetRow.analysis_id == analysis_id)) or 0
+
+
+def count_results(session: Session, analysis_id: str) -> int:
+    """How many check results an analysis has so far."""
+    return session.scalar(select(func.count()).where(CheckResultRow.analysis_id == analysis_id)) or 0
+
+
+def check_info(row: CheckResultRow) -> CheckInfo:
+    """One result as the report knows it."""
+    return CheckInfo(
+        check=row.check_name,
+        verdict=row.verdict,  # type: ignore[arg-type]
+        device=row.device,
+        summary=row.summary,
+        diagnosis=None if row.diagnosis is None else Diagnosis.model_validate(row.diagnosis),
+        path=row.path,
+        line=row.line,
+        evidence=row.evidence,
+        repro=row.repro,
+        duration_s=row.duration_s,
+    )
+
+
+def _declaration(row: TargetRow) -> TargetDeclaration:
+    return TargetDeclaration(
+        name=row.name,
+        kind=TargetKind(row.kind),
+        path=row.path,
+        line=row.line,
+        end_line=row.end_line,
+        import_root=row.import_root,
+        module=row.module,
+        qualname=row.qualname,
+    )

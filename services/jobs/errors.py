@@ -1,0 +1,19 @@
+"""What can go wrong with jobs."""
+
+from __future__ import annotations
+
+from services.problems import ConflictError, SurroundingsError
+
+
+class LeaseLostError(ConflictError):
+    """The job belongs to somebody else by now: cancelled, given back, or its lease ran out. Nothing was written."""
+
+    code = "lease-lost"
+    title = "The job is no longer this worker's"
+
+
+class BrokerUnavailableError(SurroundingsError):
+    """The broker can't be reached."""
+
+    code = "broker-unavailable"
+    title = "The broker can't be used"
