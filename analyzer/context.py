@@ -6,6 +6,7 @@ Everything is computed once, on first use. This module must not know rules, find
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar
@@ -31,14 +32,27 @@ _GRAD_ON = frozenset({"torch.enable_grad", "torch.autograd.enable_grad", "torch.
 _GRAD_SET = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabled"})
 
 
-class FileContext:
-    """One parsed file. `path` is relative to the snapshot, `module` its dotted name, `text` the decoded source."""
+class DeadlineError(Exception):
+    """The time for one file is used up."""
 
-    def __init__(self, *, path: str, module: str, text: str, tree: ast.Module) -> None:
+
+class FileContext:
+    """One parsed file. `path` is relative to the snapshot, `module` its dotted name, `text` the decoded source.
+
+    `deadline` is the value of `time.monotonic()` from which `check_deadline` raises.
+    """
+
+    def __init__(self, *, path: str, module: str, text: str, tree: ast.Module, deadline: float = float("inf")) -> None:
         self.path = path
         self.module = module
         self.text = text
         self.tree = tree
+        self._deadline = deadline
+
+    def check_deadline(self) -> None:
+        """Raises DeadlineError when the file has had its time. Call it wherever work grows with the file."""
+        if time.monotonic() > self._deadline:
+            raise DeadlineError
 
     @cached_property
     def index(self) -> SyntaxIndex:
@@ -163,9 +177,11 @@ class FileContext:
         names: list[str] = []
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.append(node.name)
-        for outer in self.index.ancestors(node):
-            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                names.append(outer.name)
+        names.extend(
+            outer.name
+            for outer in self.index.ancestors(node)
+            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        )
         return ".".join([part for part in (self.module, *reversed(names)) if part])
 
     # --- autograd ----------------------------------------------------------------------------------------------

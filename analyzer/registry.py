@@ -28,8 +28,8 @@ def all_rules() -> tuple[Rule, ...]:
         for value in vars(module).values():
             if not (inspect.isclass(value) and issubclass(value, Rule)) or inspect.isabstract(value):
                 continue
-            if value.__module__ != module.__name__:
-                continue
+            if value.__module__ != module.__name__ or not hasattr(value, "id"):
+                continue  # imported here, or a base that several rules share
             other = classes.get(value.id) or names.get(value.name)
             if other is not None:
                 raise DuplicateRuleError(f"{value.__name__} and {other.__name__} share an id or a name ({value.id})")
