@@ -31,6 +31,11 @@ lock: $(STAMP) ## write requirements.lock anew (everything but torch, with hashe
 	cd $(VENV) && bin/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url \
 	  --no-emit-find-links --no-emit-trusted-host --extra runtime --extra broker --extra dev \
 	  --output-file ../requirements.lock pyproject.toml
+	cp requirements.lock $(VENV)/constraints.txt && echo hatchling > $(VENV)/build.in
+	cd $(VENV) && for wanted in "--extra runtime --output-file ../docker/requirements.lock pyproject.toml" \
+	  "--output-file ../docker/build.lock build.in"; do CUSTOM_COMPILE_COMMAND="make lock" bin/pip-compile --quiet \
+	  --strip-extras --generate-hashes --allow-unsafe --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --constraint constraints.txt $$wanted || exit 1; done
 
 format: $(STAMP) ## format the code
 	$(BIN)/ruff format .
@@ -51,6 +56,9 @@ check: $(STAMP) ## format, lint, types, walls, docs in step with code
 
 test: $(STAMP) ## every test that needs no GPU; starts its own servers
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
+
+facts: $(STAMP) ## write analyzer/facts anew, out of the torch in .venv
+	$(BIN)/python tools/make_facts.py
 
 clean: ## remove what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache benchmarks/results
