@@ -60,8 +60,8 @@ class _Index:
     def belongs_to_another(self, run: _Run, finding: Finding) -> bool:
         """Whether the check names a place that lies outside its target, or that another finding of it holds."""
         check, declaration = run.check, run.target.declaration
-        if check.path is None or check.line is None:
-            return False
+        if check.path is None or check.line is None or (check.path, check.line) == (declaration.path, declaration.line):
+            return False  # no place, or that of the class itself, which stands for no better one
         if check.path != declaration.path or not declaration.line <= check.line <= declaration.end_line:
             return True
         return any(
@@ -116,17 +116,34 @@ def _settle_one(finding: Finding, index: _Index) -> Settlement:
 def _by_failure(finding: Finding, runs: Sequence[_Run], index: _Index) -> Settlement | None:
     failures = [run for run in runs if run.check.verdict == "fail"]
     for run in failures:
-        if not index.belongs_to_another(run, finding):
+        if _can_cause(run.check, finding) and not index.belongs_to_another(run, finding):
             return _confirmed(run, f"in {run.target.declaration.qualname}, around this line")
     if not failures:
         return None
     run = failures[0]
+    if not _can_cause(run.check, finding):
+        cause = run.check.diagnosis.cause.replace("_", " ") if run.check.diagnosis else "no named cause"
+        because = f"for another reason ({cause})"
+    else:
+        because = f"for another place ({run.check.path}, line {run.check.line})"
     return Settlement(
         "not_exercised",
-        f"{run.check.check} failed in {run.target.declaration.name}, but for another place ({run.check.path}, line "
-        f"{run.check.line}): mend that first, then this one can be told apart.",
+        f"{run.check.check} failed in {run.target.declaration.name}, but {because}: mend that first, then this one can "
+        "be told apart.",
         _evidence(run),
     )
+
+
+def _can_cause(check: CheckInfo, finding: Finding) -> bool:
+    """Whether what the rule suspects could lead to this failure.
+
+    A rule may say so: its hypothesis names the diagnoses (`causes`) that its fault leads to. Without that, any
+    failure around the place will do.
+    """
+    causes = finding.hypothesis.get("causes")
+    if not isinstance(causes, (list, tuple)) or not causes:
+        return True
+    return check.diagnosis is not None and check.diagnosis.cause in causes
 
 
 def _by_passing(finding: Finding, runs: Sequence[_Run]) -> Settlement | None:

@@ -20,7 +20,7 @@ _INVISIBLE = re.compile(
 
 def visible(text: str) -> str:
     """The text with each invisible or steering character shown as `[U+202E]`; tabs and newlines stay."""
-    return _INVISIBLE.sub(lambda match: f"[U+{ord(match.group()):04X}]", text)
+    return _INVISIBLE.sub(lambda match: f"[U+{ord(match.group()):04X}]", text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:

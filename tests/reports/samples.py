@@ -34,7 +34,7 @@ from services.reports.document import (
     Tool,
 )
 
-SOURCE = '''\
+SOURCE = """\
 import torch
 
 
@@ -53,7 +53,7 @@ class Square(torch.autograd.Function):
 class Norm(torch.nn.Module):
     def forward(self, x):
         return x / x.norm()
-'''
+"""
 
 
 def finding(**changes: Any) -> Finding:

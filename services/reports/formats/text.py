@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from analyzer.findings import Region
@@ -196,18 +196,20 @@ class _Writer:
 
     def gate(self, report: Report) -> Iterable[str]:
         summary = report.summary
-        counted: Callable[[dict[str, int]], str] = lambda counts: (  # noqa: E731 - two uses, two lines apart
-            ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "none"
+        read = (
+            f"{_counted(report.snapshot.files, 'file')}, {_counted(report.snapshot.lines, 'line')}; "
+            f"findings: {_listed(summary.findings)}"
         )
-        yield (
-            f"{report.snapshot.files} files, {report.snapshot.lines} lines; findings: {counted(summary.findings)}"
-            + (f" ({summary.suppressed} suppressed in source)" if summary.suppressed else "")
-        )
-        yield (
-            f"targets: {summary.targets.run} of {summary.targets.found} run; checks: {counted(summary.checks)}; "
+        if summary.suppressed:
+            read += f" ({summary.suppressed} suppressed in source)"
+        ran = (
+            f"targets: {summary.targets.run} of {summary.targets.found} run; checks: {_listed(summary.checks)}; "
             f"sandbox: {report.tool.sandbox}"
-            + (f"; torch {report.tool.torch} on {', '.join(report.tool.devices)}" if report.tool.torch else "")
         )
+        if report.tool.torch:
+            ran += f"; torch {report.tool.torch} on {', '.join(report.tool.devices)}"
+        yield from self.wrap(read, "")
+        yield from self.wrap(ran, "")
         if report.analysis.reason:
             yield from self.wrap(f"The analysis is {report.analysis.status}: {report.analysis.reason}", "")
         passed = report.gate.passed
@@ -229,6 +231,14 @@ def _cell(target: TargetInfo, name: str, with_device: bool) -> str:  # noqa: FBT
         if check.check == name
     )
     return ", ".join(verdicts) or "-"
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "none"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _hang(mark: str, lines: list[str]) -> Iterable[str]:

@@ -1,0 +1,109 @@
+"""SARIF output is valid by the schema and keeps the limits of GitHub code scanning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import jsonschema
+import pytest
+
+from services.reports.document import Report
+from services.reports.formats import Rendering, report_format
+from services.reports.formats.sarif import MAXIMUM_RESULTS, MAXIMUM_TEXT
+from services.reports.sources import DirectorySources
+from tests.reports.samples import SOURCE, failing, finding, hostile_report, report_of, rich_report, target
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "fixtures/schemas/sarif-2.1.0.json").read_text(encoding="utf-8"))
+
+
+def sarif(report: Report, rendering: Rendering | None = None) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(report_format("sarif").render(report, rendering or Rendering()))
+    return document
+
+
+@pytest.mark.parametrize("report", [rich_report(), hostile_report(), report_of()], ids=["rich", "hostile", "empty"])
+def test_it_is_valid_by_the_official_schema(report: Report) -> None:
+    jsonschema.Draft4Validator(SCHEMA).validate(sarif(report))
+
+
+def test_what_reading_found_and_what_running_showed_are_two_runs_with_categories_of_their_own() -> None:
+    static, runtime = sarif(rich_report())["runs"]
+    assert static["automationDetails"]["id"].startswith("gradproof/static/")
+    assert runtime["automationDetails"]["id"].startswith("gradproof/runtime/")
+    assert [result["ruleId"] for result in static["results"]] == ["GP303", "GP102"]  # the graver first
+    assert [result["ruleId"] for result in runtime["results"]] == ["gradcheck"]
+
+
+def test_github_finds_everything_it_needs() -> None:
+    for report in (rich_report(), hostile_report()):
+        for run in sarif(report)["runs"]:
+            for rule in run["tool"]["driver"]["rules"]:
+                for key in ("shortDescription", "fullDescription", "help"):
+                    assert 0 < len(rule[key]["text"]) <= MAXIMUM_TEXT
+                assert rule["help"]["markdown"]
+                assert rule["properties"]["precision"] in {"very-high", "high", "medium", "low"}
+                assert rule["properties"]["problem.severity"] in {"error", "warning", "recommendation"}
+                assert len(rule["properties"]["tags"]) <= 10
+            for result in run["results"]:
+                assert 0 < len(result["message"]["text"]) <= MAXIMUM_TEXT
+                assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+                region = result["locations"][0]["physicalLocation"]["region"]
+                assert {"startLine", "startColumn", "endLine", "endColumn"} <= region.keys()
+                assert result["partialFingerprints"]["primaryLocationLineHash"]
+
+
+def test_the_fingerprint_depends_on_neither_the_line_nor_the_message() -> None:
+    before = sarif(report_of((finding(),)))["runs"][0]["results"][0]["partialFingerprints"]
+    moved = finding(message="another text", region=finding().region.__class__("pkg/a.py", 90, 1, 90, 9))
+    assert sarif(report_of((moved,)))["runs"][0]["results"][0]["partialFingerprints"] == before
+    assert before["gradproof/v1"] == finding().fingerprint
+
+
+def test_equal_fingerprints_are_told_apart_by_their_occurrence() -> None:
+    results = sarif(report_of((finding(), finding())))["runs"][0]["results"]
+    hashes = [result["partialFingerprints"]["primaryLocationLineHash"] for result in results]
+    assert hashes == [f"{'f' * 32}:1", f"{'f' * 32}:2"]
+
+
+def test_more_results_than_github_takes_are_cut_with_a_notice() -> None:
+    report = report_of(tuple(finding() for _ in range(MAXIMUM_RESULTS + 5)))
+    run = sarif(report)["runs"][0]
+    assert len(run["results"]) == MAXIMUM_RESULTS
+    notice = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+    assert notice.startswith(f"5 of {MAXIMUM_RESULTS + 5} results are left out")
+
+
+def test_a_path_becomes_a_relative_address_that_reads_back() -> None:
+    result = sarif(hostile_report())["runs"][0]["results"][0]
+    location = result["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert unquote(location["uri"]) == hostile_report().findings[0].path
+    assert location["uriBaseId"] == "%SRCROOT%"
+    assert not set('<>`|" ') & set(location["uri"])
+
+
+def test_a_failing_check_marks_the_line_that_can_be_quoted(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/a.py").write_text(SOURCE, encoding="utf-8")
+    report = report_of((), (target(checks=(failing(path="pkg/a.py", line=13),)),))
+    (result,) = sarif(report, Rendering(DirectorySources(tmp_path)))["runs"][1]["results"]
+    region = result["locations"][0]["physicalLocation"]["region"]
+    assert region == {"startLine": 13, "startColumn": 9, "endLine": 13, "endColumn": 30}
+    assert result["properties"]["repro"].startswith("import torch")
+
+
+def test_fixes_related_places_and_decisions_are_carried() -> None:
+    static = sarif(rich_report())["runs"][0]
+    division = next(result for result in static["results"] if result["ruleId"] == "GP102")
+    change = division["fixes"][0]["artifactChanges"][0]["replacements"][0]
+    assert change["insertedContent"]["text"] == "torch.nn.functional.normalize(x)"
+    assert division["relatedLocations"][0]["message"]["text"] == "x may be a row of zeros"
+    assert static["properties"] == {"suppressedInSource": 1}
+
+
+def test_a_failed_analysis_is_not_called_successful() -> None:
+    run = sarif(report_of(status="failed", reason="the archive vanished"))["runs"][0]
+    assert run["invocations"][0]["executionSuccessful"] is False
+    assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == "the archive vanished"

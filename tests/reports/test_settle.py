@@ -1,0 +1,124 @@
+"""Findings are confirmed or refuted by what ran, and by nothing else."""
+
+from __future__ import annotations
+
+from services.findings.settle import settle
+from services.reports.document import Diagnosis
+from tests.reports.samples import arity, check, failing, finding, norm, target
+
+
+def test_a_finding_that_nothing_can_execute_is_static_only() -> None:
+    (settled,) = settle([finding(settled_by=())], [norm(checks=(failing(),))])
+    assert settled.settlement.verdict == "static_only"
+
+
+def test_a_check_that_fails_at_the_line_confirms_the_finding_and_is_named_as_evidence() -> None:
+    (settled,) = settle([arity()], [target(checks=(failing(path="pkg/a.py", line=13),))])
+    assert settled.settlement.verdict == "confirmed"
+    assert "gradcheck on pkg.a:Square (cpu) failed at line 13" in settled.settlement.reason
+    assert settled.settlement.evidence["target"] == "pkg.a:Square"
+    assert settled.settlement.evidence["check"] == "gradcheck"
+    assert settled.settlement.evidence["numbers"] == {"ratio": 0.5}
+
+
+def test_a_check_of_another_target_that_points_at_the_line_confirms_a_finding_outside_every_target() -> None:
+    helper = arity(region=finding().region, symbol="pkg.a.helper")
+    (settled,) = settle([helper], [target(checks=(failing(path="pkg/a.py", line=17),))])
+    assert settled.settlement.verdict == "confirmed"
+
+
+def test_one_line_off_still_points_at_the_finding_and_two_do_not() -> None:
+    inner = arity(region=arity().region)
+    near = settle([inner], [norm(checks=(failing(path="pkg/a.py", line=14),))])
+    far = settle([inner], [norm(checks=(failing(path="pkg/a.py", line=15),))])
+    assert near[0].settlement.verdict == "confirmed"
+    assert far[0].settlement.verdict == "not_exercised"
+
+
+def test_a_failure_without_a_place_confirms_what_lies_in_the_class_around_it() -> None:
+    (settled,) = settle([arity()], [target(checks=(failing(),))])
+    assert settled.settlement.verdict == "confirmed"
+    assert "around this line" in settled.settlement.reason
+
+
+def test_a_failure_of_a_check_that_the_rule_does_not_name_confirms_nothing() -> None:
+    (settled,) = settle([arity()], [target(checks=(failing(check="compile_equivalence"),))])
+    assert settled.settlement.verdict == "not_exercised"
+    assert "only compile_equivalence ran" in settled.settlement.reason
+
+
+def test_a_failure_at_the_place_of_another_finding_leaves_this_one_open() -> None:
+    other = arity(fingerprint="b" * 32, region=arity().region.__class__("pkg/a.py", 8, 9, 8, 20))
+    first, second = settle([other, arity()], [target(checks=(failing(path="pkg/a.py", line=8),))])
+    assert first.settlement.verdict == "confirmed"
+    assert second.settlement.verdict == "not_exercised"
+    assert "another place (pkg/a.py, line 8)" in second.settlement.reason
+
+
+def test_a_failure_whose_cause_the_rule_does_not_lead_to_leaves_the_finding_open() -> None:
+    doubted = arity(hypothesis={"causes": ["wrong_arity"]})
+    (wrong,) = settle([doubted], [target(checks=(failing(),))])
+    assert wrong.settlement.verdict == "not_exercised"
+    assert "another reason (scaled gradient)" in wrong.settlement.reason
+    diagnosis = Diagnosis(cause="wrong_arity", text="2 gradients for 1 input")
+    (right,) = settle([doubted], [target(checks=(failing(diagnosis=diagnosis),))])
+    assert right.settlement.verdict == "confirmed"
+
+
+def test_gradcheck_that_holds_on_an_autograd_function_refutes_a_doubt_about_its_backward() -> None:
+    (settled,) = settle([arity()], [target()])
+    assert settled.settlement.verdict == "not_reproduced"
+    assert "it held: 1 output against 1 input in float64." in settled.settlement.reason
+
+
+def test_gradcheck_that_holds_on_ordinary_inputs_does_not_refute_a_doubt_about_a_singular_one() -> None:
+    (settled,) = settle([finding(settled_by=("gradcheck",))], [norm()])
+    assert settled.settlement.verdict == "not_exercised"
+    assert "does not search for the input that this rule warns of" in settled.settlement.reason
+
+
+def test_one_failing_device_outweighs_a_passing_one() -> None:
+    (settled,) = settle([arity()], [target(checks=(check(), failing(device="cuda")))])
+    assert settled.settlement.verdict == "confirmed"
+
+
+def test_what_was_not_exercised_says_why() -> None:
+    cases = {
+        "No target encloses": [target()],
+        "nan_gradient would settle this; only gradcheck ran on pkg.a:Norm": [norm()],
+        "pkg.a:Norm could not be run (missing dependency): No module named 'einops'.": [
+            norm(not_run_reason="missing dependency", not_run_detail="No module named 'einops'", checks=())
+        ],
+        "nan_gradient on pkg.a:Norm was skipped: no singular input.": [
+            norm(checks=(check(check="nan_gradient", verdict="skipped", summary="no singular input"),))
+        ],
+        "nan_gradient on pkg.a:Norm could not run: boom!": [
+            norm(checks=(check(check="nan_gradient", verdict="error", summary="boom!"),))
+        ],
+        "nan_gradient on pkg.a:Norm was inconclusive: two runs differ.": [
+            norm(checks=(check(check="nan_gradient", verdict="inconclusive", summary="two runs differ"),))
+        ],
+        "no check ran on pkg.a:Norm": [norm(checks=())],
+    }
+    for reason, targets in cases.items():
+        (settled,) = settle([finding()], targets)
+        assert settled.settlement.verdict == "not_exercised"
+        assert reason in settled.settlement.reason
+
+
+def test_the_innermost_target_speaks_first() -> None:
+    outer = target("pkg.a:Outer", line=1, end_line=18, checks=(), not_run_reason="abstract")
+    inner = norm(checks=(), not_run_reason="inputs unsolved")
+    (settled,) = settle([finding()], [outer, inner])
+    assert "pkg.a:Norm" in settled.settlement.reason
+
+
+def test_what_the_base_knows_is_not_new_and_a_decision_is_kept() -> None:
+    first, second = settle(
+        [finding(), arity()],
+        [],
+        known=frozenset({finding().fingerprint}),
+        triage={arity().fingerprint: "accepted"},
+    )
+    assert (first.is_new, first.triage) == (False, "open")
+    assert (second.is_new, second.triage) == (True, "accepted")

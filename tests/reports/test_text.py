@@ -1,0 +1,94 @@
+"""The text report tells a person in a terminal what is wrong, and steers the terminal only with our own colours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from services.reports.formats import Rendering, report_format
+from services.reports.sources import DirectorySources, Sources
+from tests.reports.samples import SOURCE, finding, hostile_report, report_of, rich_report
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def sources(root: Path, text: str = SOURCE, encoding: str = "utf-8") -> Sources:
+    (root / "pkg").mkdir()
+    (root / "pkg/a.py").write_bytes(text.encode(encoding))
+    return DirectorySources(root)
+
+
+def test_it_shows_place_message_excerpt_caret_verdict_and_gate(tmp_path: Path) -> None:
+    written = report_format("text").render(rich_report(), Rendering(sources(tmp_path)))
+    assert "  18:16  warning  GP102 hand-normalisation  not exercised" in written
+    assert "      18 |         return x / x.norm()\n         |                ^^^^^^^^^^^^\n" in written
+    assert "confirmed: gradcheck on pkg.a:Square (cpu) failed in Square" in written
+    assert "fix (safe" in written
+    assert "pkg.a:Square  fail       pass                 -" in written
+    assert "1 x constructor unsolved: pkg.a:Lonely" in written
+    assert "1 x skipped: no CUDA device: device_compare on pkg.a:Norm" in written
+    assert "Gate failed in 1.2 s" in written
+    assert "  ok   analysis complete" in written
+
+
+def test_colour_only_adds_codes(tmp_path: Path) -> None:
+    quoted = sources(tmp_path)
+    plain = report_format("text").render(rich_report(), Rendering(quoted))
+    coloured = report_format("text").render(rich_report(), Rendering(quoted, colour=True))
+    assert "\x1b" not in plain
+    assert "\x1b[" in coloured
+    assert ANSI.sub("", coloured) == plain
+
+
+def test_submitted_text_can_not_steer_the_terminal() -> None:
+    plain = report_format("text").render(hostile_report(), Rendering())
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]", plain)
+    coloured = ANSI.sub("", report_format("text").render(hostile_report(), Rendering(colour=True)))
+    assert "\x1b" not in coloured
+
+
+def test_prose_keeps_to_the_width(tmp_path: Path) -> None:
+    report = report_of((finding(message="word " * 100),))
+    written = report_format("text").render(report, Rendering(sources(tmp_path), width=72))
+    assert max(len(line) for line in written.splitlines()) <= 72
+
+
+def test_the_caret_stands_under_the_place_behind_tabs_and_wide_escapes(tmp_path: Path) -> None:
+    text = "\n" * 17 + "\treturn x / x.norm()\n"
+    region = finding().region.__class__("pkg/a.py", 18, 9, 18, 21)
+    written = report_format("text").render(report_of((finding(region=region),)), Rendering(sources(tmp_path, text)))
+    quoted, caret = re.findall(r".*(?: 18 \| | \|  *\^).*", written)
+    assert quoted[caret.index("^") : caret.rindex("^") + 1] == "x / x.norm()"
+
+
+def test_latin_1_and_a_byte_order_mark_read_right(tmp_path: Path) -> None:
+    text = "# -*- coding: latin-1 -*-\n# é\n" + SOURCE
+    region = finding().region.__class__("pkg/a.py", 2, 3, 2, 4)
+    written = report_format("text").render(
+        report_of((finding(region=region),)), Rendering(sources(tmp_path, text, "latin-1"))
+    )
+    assert "# é" in written
+    (tmp_path / "pkg/b.py").write_bytes(b"\xef\xbb\xbfx = 1\n")
+    assert DirectorySources(tmp_path).lines("pkg/b.py")[0] == "x = 1"
+
+
+def test_a_path_out_of_the_sandbox_is_quoted_only_below_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "secret.py").write_text("token\n", encoding="utf-8")
+    (root / "link.py").symlink_to(tmp_path / "secret.py")
+    (root / "directory").mkdir()
+    reader = DirectorySources(root)
+    for path in ("../secret.py", str(tmp_path / "secret.py"), "link.py", "directory", "absent.py", "a\x00b", ""):
+        assert reader.lines(path) == ()
+
+
+def test_form_feeds_do_not_shift_the_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("one\n\x0c\ntwo\u2028still two\nthree\n", encoding="utf-8")
+    assert DirectorySources(tmp_path).lines("a.py")[3] == "three"
+
+
+def test_an_analysis_with_nothing_to_say_is_short() -> None:
+    written = report_format("text").render(report_of(), Rendering())
+    assert len(written.splitlines()) < 12
+    assert "Gate passed" in written
