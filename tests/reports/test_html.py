@@ -7,6 +7,7 @@ from pathlib import Path
 
 from services.reports.document import Report
 from services.reports.formats import Rendering, report_format
+from services.reports.formats.html import prose
 from services.reports.sources import DirectorySources
 from services.reports.untrusted import visible
 from tests.reports.samples import HOSTILE_TEXTS, SOURCE, hostile_report, report_of, rich_report
@@ -95,3 +96,10 @@ def test_an_empty_report_says_so() -> None:
     text = " ".join(read(report_of()).text.split())
     assert "Reading found nothing to object to." in text
     assert "No target was run." in text
+
+
+def test_what_stands_between_back_ticks_is_set_as_code_and_a_lone_one_stays() -> None:
+    assert prose("`a < b` is") == "<code>a &lt; b</code> is"
+    assert prose("a ` b") == "a ` b"
+    assert prose("`x` and ` <i>") == "<code>x</code> and ` &lt;i&gt;"
+    assert prose("\u202e") == "[U+202E]"

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 
 from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from services.reports.document import Report
 from services.reports.formats.base import Rendering, ReportFormat
@@ -20,13 +20,25 @@ from services.reports.view import view
 
 def environment(loader: BaseLoader) -> Environment:
     """A template engine that escapes everything, shows what is invisible, and refuses unknown names."""
-    return Environment(
+    engine = Environment(
         loader=loader,
         autoescape=True,
         finalize=_finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+    engine.filters["prose"] = prose
+    return engine
+
+
+def prose(text: str) -> Markup:
+    """A sentence with what stands between back-ticks set as code; a lone back-tick stays one. Escaped throughout."""
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = ["`".join(parts[-2:])]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if position % 2 else escape(part) for position, part in enumerate(parts)
     )
 
 
