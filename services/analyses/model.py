@@ -11,12 +11,12 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from analyzer.findings import StaticAnalysis, Suppression
+from analyzer.findings import StaticAnalysis, Suppression, TargetDeclaration
 from analyzer.registry import all_rules
 from services.analyses.errors import InvalidOptionsError
 from services.checks.plan import CHECKS
 from services.findings.model import SettledFinding, TargetResult
-from services.gates import GatePolicy
+from services.gates import GatePolicy, retain
 from services.reports.document import AnalysisInfo, Gate, SnapshotInfo, Source, Tool
 
 
@@ -65,16 +65,6 @@ def rule_ids(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(
         rule.id for rule in all_rules() for name in names if name and (rule.name == name or rule.id.startswith(name))
     )
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotSource:
-    """A submission whose files are in the snapshot store already."""
-
-    digest: str
-    files: int
-    lines: int
-    source: Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +145,23 @@ class StaticOutcome:
     policy: GatePolicy = field(default_factory=GatePolicy)
     declared: Mapping[str, DeclaredTarget] = field(default_factory=dict)
     tolerances: Mapping[str, float] = field(default_factory=dict)
+
+    def hypotheses(self, target: TargetDeclaration) -> tuple[dict[str, object], ...]:
+        """What the checks of a target should aim at: the findings in its source that a check can settle."""
+        return tuple(
+            {
+                **finding.hypothesis,
+                "rule": finding.rule,
+                "fingerprint": finding.fingerprint,
+                "path": finding.region.path,
+                "line": finding.region.start_line,
+                "symbol": finding.symbol,
+            }
+            for finding in retain(self.analysis.findings, self.policy)
+            if finding.settled_by
+            and finding.region.path == target.path
+            and target.line <= finding.region.start_line <= target.end_line
+        )
 
 
 @dataclass(frozen=True, slots=True)

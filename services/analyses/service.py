@@ -24,7 +24,6 @@ from services.analyses.model import (
     GitSource,
     Page,
     ReportParts,
-    SnapshotSource,
     Stage,
     Submitted,
 )
@@ -43,7 +42,10 @@ from services.projects.repository import ensure_project, find_project, project_n
 from services.reports.build import build_report
 from services.reports.document import AnalysisInfo, Gate, Report, SnapshotInfo, Source, Tool
 from services.settings import Settings
+from services.snapshots.model import Snapshot
+from services.snapshots.model import Source as SnapshotOrigin
 from services.snapshots.repository import find_snapshot, record_snapshot
+from services.snapshots.urls import parse_git_url
 from services.version import version
 
 PAGE_LIMIT = 100
@@ -64,7 +66,7 @@ class AnalysisService:
 
     def submit(
         self,
-        source: SnapshotSource | GitSource,
+        source: Snapshot | GitSource,
         options: AnalysisOptions | None = None,
         *,
         project: str | None = None,
@@ -74,15 +76,16 @@ class AnalysisService:
     ) -> Submitted:
         """Queue an analysis and ring the doorbell.
 
-        The files of a `SnapshotSource` are in the store already; the URL of a `GitSource` was validated
-        (`services.snapshots.urls`) and is validated again when it is fetched. `base` is the id of the analysis to
-        compare with. `idempotency_key` is unique within `scope` (the id of the token): the same submission with the
+        A `Snapshot` is in the store already. A `GitSource` is fetched by a job; its URL is judged here first, and again
+        when it is fetched. `base` is the id of the analysis to compare with. `idempotency_key` is unique within `scope` (the id of the token): the same submission with the
         same key gives the same analysis.
 
-        Raises `AnalysisNotFoundError` for an unknown base, `IdempotencyConflictError` if the key came with another
-        submission before.
+        Raises `AnalysisNotFoundError` for an unknown base, `GitUrlError` for a URL that may not be fetched,
+        `IdempotencyConflictError` if the key came with another submission before.
         """
         options = options or AnalysisOptions()
+        if isinstance(source, GitSource):
+            source = GitSource(str(parse_git_url(source.url, self._settings)), source.ref)
         digest = _digest(source, options, project, base)
         try:
             with self._database.unit_of_work() as uow:
@@ -105,11 +108,11 @@ class AnalysisService:
         """A new analysis of the same source with the same options; a git source that was never fetched is fetched."""
         with self._database.unit_of_work() as uow:
             old = self._found(uow.session, analysis_id)
-            source: SnapshotSource | GitSource
+            source: Snapshot | GitSource
             if old.snapshot_digest is not None:
                 snapshot = find_snapshot(uow.session, old.snapshot_digest)
                 assert snapshot is not None
-                source = SnapshotSource(snapshot.digest, snapshot.files, snapshot.lines, _source(old))
+                source = Snapshot(snapshot.digest, snapshot.files, snapshot.lines, _origin(old))
             else:
                 assert old.source_url is not None
                 source = GitSource(old.source_url, old.source_ref)
@@ -211,7 +214,7 @@ class AnalysisService:
     def _create(
         self,
         uow: UnitOfWork,
-        source: SnapshotSource | GitSource,
+        source: Snapshot | GitSource,
         options: AnalysisOptions,
         project: str | None,
         base: str | None,
@@ -224,7 +227,7 @@ class AnalysisService:
             project_id=None if project is None else ensure_project(session, project),
             options=options.model_dump(mode="json"),
         )
-        if isinstance(source, SnapshotSource):
+        if isinstance(source, Snapshot):
             record_snapshot(session, digest=source.digest, files=source.files, lines=source.lines)
             row.snapshot_digest = source.digest
             row.source_kind = source.source.kind
@@ -234,7 +237,7 @@ class AnalysisService:
             row.source_kind, row.source_url, row.source_ref = "git", source.url, source.ref
         session.add(row)
         session.flush()
-        if isinstance(source, SnapshotSource):
+        if isinstance(source, Snapshot):
             session.add(static_job(row.id, self._settings))
             uow.ring(CPU_QUEUE)
         else:
@@ -277,11 +280,11 @@ def _ingest_job(analysis_id: str, settings: Settings) -> JobRow:
     )
 
 
-def _digest(source: SnapshotSource | GitSource, options: AnalysisOptions, project: str | None, base: str | None) -> str:
+def _digest(source: Snapshot | GitSource, options: AnalysisOptions, project: str | None, base: str | None) -> str:
     """What makes two submissions the same: the content, where it came from, and everything that was chosen."""
     what: object = (
-        [source.digest, source.source.model_dump(mode="json")]
-        if isinstance(source, SnapshotSource)
+        [source.digest, source.source.kind, source.source.url, source.source.commit]
+        if isinstance(source, Snapshot)
         else [source.url, source.ref]
     )
     body = json.dumps([what, options.model_dump(mode="json"), project, base], sort_keys=True)
@@ -290,6 +293,10 @@ def _digest(source: SnapshotSource | GitSource, options: AnalysisOptions, projec
 
 def _source(row: AnalysisRow) -> Source:
     return Source(kind=row.source_kind, url=row.source_url, commit=row.source_commit)  # type: ignore[arg-type]
+
+
+def _origin(row: AnalysisRow) -> SnapshotOrigin:
+    return SnapshotOrigin(kind=row.source_kind, url=row.source_url, commit=row.source_commit)  # type: ignore[arg-type]
 
 
 def _gate(row: AnalysisRow) -> Gate | None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy.orm import Session
 
-from analyzer.findings import Finding, TargetDeclaration
+from analyzer.findings import TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.models import AnalysisRow
 from services.analyses.settlement import POLICY, settle_if_done
@@ -35,6 +35,9 @@ from services.settings import Settings
 from services.snapshots.repository import record_snapshot
 
 _ENDED_EARLY = {"crashed": JobState.CRASHED, "timed out": JobState.TIMED_OUT, "out of memory": JobState.CRASHED}
+
+# Gradproof's own parts failed: the checks are recorded as errors, so that a report shows what it lacks.
+NOT_RUN = "infrastructure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ class WorkResults:
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
-            plans = [_plan(declaration, found, outcome) for declaration in outcome.analysis.targets]
+            plans = [_plan(declaration, outcome) for declaration in outcome.analysis.targets]
             target_ids = checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
                 self._queue_probes(uow, row.id, target_ids, options)
@@ -169,7 +172,7 @@ class WorkResults:
             if state is JobState.QUEUED:
                 uow.ring(claim.queue)
             elif state is JobState.INFRA_FAILED:
-                leave_no_silence(uow.session, claim, "not run", reason)
+                leave_no_silence(uow.session, claim, NOT_RUN, reason)
 
     def ran(
         self, analysis_id: str, *, torch: str | None, devices: Iterable[str], sandbox: str, import_torch: int
@@ -250,12 +253,14 @@ def static_job(analysis_id: str, settings: Settings) -> JobRow:
 
 
 def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: str) -> None:
-    """Say of every check of a job that brought no result why there is none."""
+    """Say of a target that was not run, or else of each of its checks that brought no result, why that is so."""
     if job.target_id is None:
         return
     job_id = job.id if isinstance(job, JobRow) else job.job_id
     if not checks.has_harness(session, job.target_id):
         checks.record_not_run(session, job.target_id, cause, detail)
+        if cause != NOT_RUN:
+            return
     recorded = checks.recorded_checks(session, job_id)
     for name in job.checks:
         if name in recorded:
@@ -271,23 +276,9 @@ def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: 
         checks.record_check(session, analysis_id=job.analysis_id, target_id=job.target_id, job_id=job_id, check=result)
 
 
-def _plan(declaration: TargetDeclaration, findings: Iterable[Finding], outcome: StaticOutcome) -> TargetPlan:
+def _plan(declaration: TargetDeclaration, outcome: StaticOutcome) -> TargetPlan:
     declared = outcome.declared.get(declaration.name)
-    hypotheses = tuple(
-        {
-            "rule": finding.rule,
-            "fingerprint": finding.fingerprint,
-            "path": finding.region.path,
-            "line": finding.region.start_line,
-            "symbol": finding.symbol,
-            **finding.hypothesis,
-        }
-        for finding in findings
-        if finding.settled_by
-        and finding.region.path == declaration.path
-        and declaration.line <= finding.region.start_line <= declaration.end_line
-    )
-    return TargetPlan(declaration, None if declared is None else asdict(declared), hypotheses)
+    return TargetPlan(declaration, None if declared is None else asdict(declared), outcome.hypotheses(declaration))
 
 
 def _hash(value: object) -> str:
