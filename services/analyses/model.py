@@ -11,12 +11,12 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from analyzer.findings import StaticAnalysis, Suppression, TargetDeclaration
+from analyzer.findings import StaticAnalysis, Suppression
 from analyzer.registry import all_rules
 from services.analyses.errors import InvalidOptionsError
 from services.checks.plan import CHECKS
 from services.findings.model import SettledFinding, TargetResult
-from services.gates import GatePolicy, retain
+from services.gates import GatePolicy
 from services.reports.document import AnalysisInfo, Gate, SnapshotInfo, Source, Tool
 
 
@@ -145,23 +145,6 @@ class StaticOutcome:
     policy: GatePolicy = field(default_factory=GatePolicy)
     declared: Mapping[str, DeclaredTarget] = field(default_factory=dict)
     tolerances: Mapping[str, float] = field(default_factory=dict)
-
-    def hypotheses(self, target: TargetDeclaration) -> tuple[dict[str, object], ...]:
-        """What the checks of a target should aim at: the findings in its source that a check can settle."""
-        return tuple(
-            {
-                **finding.hypothesis,
-                "rule": finding.rule,
-                "fingerprint": finding.fingerprint,
-                "path": finding.region.path,
-                "line": finding.region.start_line,
-                "symbol": finding.symbol,
-            }
-            for finding in retain(self.analysis.findings, self.policy)
-            if finding.settled_by
-            and finding.region.path == target.path
-            and target.line <= finding.region.start_line <= target.end_line
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Reads a snapshot: its configuration, its findings, its targets. What needs no running, in one pure call.
+"""Reading a stored snapshot: its configuration, its findings, its targets.
 
-Used by the worker (in a process that can be killed: hostile source may hang or crash a parser) and by the command line.
-This module must not know the database.
+Runs nothing of what it reads. The caller decides in which process: hostile sources are read in one that may be
+killed. This module must not know the database.
 """
 
 from __future__ import annotations
@@ -9,11 +9,34 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzer.engine import AnalyzerOptions, analyze_files
-from services.analyses.model import AnalysisOptions, StaticOutcome, rule_ids
+from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome, rule_ids
+from services.configuration import Configuration, read_configuration
+
+# The engine's own notes (unreadable files, suppressions) are no rules that one could leave out.
+_ENGINE_NOTES = "GP0"
 
 
-def read_snapshot(source: Path, options: AnalysisOptions) -> StaticOutcome:
-    """Read the files below `source`, a directory of plain files."""
-    paths = sorted(path.relative_to(source).as_posix() for path in source.rglob("*.py") if path.is_file())
-    rules = rule_ids(options.rules) if options.rules else None
-    return StaticOutcome(analysis=analyze_files(source, paths, options=AnalyzerOptions(rules=rules)))
+def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
+    """What reading the snapshot at `root` brings.
+
+    Raises `ConfigurationError`, which names file, line and key, when the repository's own configuration is wrong:
+    going on with defaults would show a team results that its own rules and gates do not stand behind.
+    """
+    configuration = read_configuration(root)
+    rules = rule_ids((*options.rules, _ENGINE_NOTES)) if options.rules else None
+    analysis = analyze_files(root, _sources(root, configuration), options=AnalyzerOptions(rules=rules))
+    return StaticOutcome(
+        analysis=analysis,
+        policy=configuration.policy(),
+        declared={
+            target.target: DeclaredTarget(target.constructor, target.inputs, target.provenance)
+            for target in configuration.targets
+        },
+        tolerances=configuration.tolerances.given(),
+    )
+
+
+def _sources(root: Path, configuration: Configuration) -> list[str]:
+    """The Python files of the snapshot that its configuration does not leave out, as paths with forward slashes."""
+    paths = (path.relative_to(root).as_posix() for path in root.rglob("*.py") if path.is_file())
+    return sorted(path for path in paths if configuration.includes(path))

@@ -77,8 +77,8 @@ class AnalysisService:
         """Queue an analysis and ring the doorbell.
 
         A `Snapshot` is in the store already. A `GitSource` is fetched by a job; its URL is judged here first, and again
-        when it is fetched. `base` is the id of the analysis to compare with. `idempotency_key` is unique within `scope` (the id of the token): the same submission with the
-        same key gives the same analysis.
+        when it is fetched. `base` is the id of the analysis to compare with. `idempotency_key` is unique within `scope`
+        (the id of the token): the same submission with the same key gives the same analysis.
 
         Raises `AnalysisNotFoundError` for an unknown base, `GitUrlError` for a URL that may not be fetched,
         `IdempotencyConflictError` if the key came with another submission before.

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy.orm import Session
 
-from analyzer.findings import TargetDeclaration
+from analyzer.findings import Finding, TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.models import AnalysisRow
 from services.analyses.settlement import POLICY, settle_if_done
@@ -23,6 +23,7 @@ from services.checks.plan import checks_by_device_class
 from services.checks.repository import TargetPlan
 from services.database import Database, UnitOfWork
 from services.database.base import utc_now
+from services.findings.hypotheses import hypotheses_within
 from services.findings.repository import store_findings, store_suppressions
 from services.findings.settle import settle
 from services.gates import retain
@@ -126,7 +127,7 @@ class WorkResults:
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
-            plans = [_plan(declaration, outcome) for declaration in outcome.analysis.targets]
+            plans = [_plan(declaration, found, outcome) for declaration in outcome.analysis.targets]
             target_ids = checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
                 self._queue_probes(uow, row.id, target_ids, options)
@@ -276,9 +277,13 @@ def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: 
         checks.record_check(session, analysis_id=job.analysis_id, target_id=job.target_id, job_id=job_id, check=result)
 
 
-def _plan(declaration: TargetDeclaration, outcome: StaticOutcome) -> TargetPlan:
+def _plan(declaration: TargetDeclaration, found: Iterable[Finding], outcome: StaticOutcome) -> TargetPlan:
     declared = outcome.declared.get(declaration.name)
-    return TargetPlan(declaration, None if declared is None else asdict(declared), outcome.hypotheses(declaration))
+    return TargetPlan(
+        declaration=declaration,
+        declared=None if declared is None else asdict(declared),
+        hypotheses=hypotheses_within(declaration, found),
+    )
 
 
 def _hash(value: object) -> str:
