@@ -17,3 +17,17 @@ class BrokerUnavailableError(SurroundingsError):
 
     code = "broker-unavailable"
     title = "The broker can't be used"
+
+
+class WorkerSilentError(SurroundingsError):
+    """No worker of a machine reports itself alive."""
+
+    code = "worker-silent"
+    title = "No worker is alive here"
+
+
+class WorkerStalledError(SurroundingsError):
+    """A worker is alive and gets nowhere."""
+
+    code = "worker-stalled"
+    title = "A worker gets nowhere"
