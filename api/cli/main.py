@@ -13,9 +13,9 @@ import traceback
 import click
 import typer
 
-from api.cli import administration, check, documentation, machine, processes, submission
+from api.cli import administration, check, documentation, health, machine, processes, submission
 from api.cli.console import say
-from api.version import version
+from services.version import version
 from services.problems import GradproofError
 
 app = typer.Typer(
@@ -48,6 +48,7 @@ submission.register(app)
 processes.register(app)
 documentation.register(app)
 machine.register(app)
+health.register(app)
 administration.register(app)
 
 

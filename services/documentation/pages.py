@@ -65,7 +65,13 @@ def rule_page(rule: Rule) -> str:
 def rules_table() -> str:
     """All rules, a row each."""
     rows = [
-        (f"[{rule.id}]({rule.id}.md)", rule.name, rule.severity, rule.confidence, ", ".join(rule.settled_by) or "reading")
+        (
+            f"[{rule.id}]({rule.id}.md)",
+            rule.name,
+            rule.severity,
+            rule.confidence,
+            ", ".join(rule.settled_by) or "reading",
+        )
         for rule in all_rules()
     ]
     return "\n".join(

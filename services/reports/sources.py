@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
@@ -61,8 +62,27 @@ class DirectorySources:
             content = file.read_bytes()
         except OSError:
             return ()
-        # Not splitlines(), which also splits at form feeds and U+2028, where Python's own line numbers stand still.
-        return tuple(re.split(r"\r\n|\n|\r", _decode(content)))
+        return _lines(content)
+
+
+class TreeSources:
+    """Quotes the files of a tree in memory or in a spool: relative POSIX paths and contents."""
+
+    def __init__(self, tree: Mapping[str, bytes]) -> None:
+        self._tree = tree
+        self._read: dict[str, tuple[str, ...]] = {}
+
+    def lines(self, path: str) -> tuple[str, ...]:
+        if path not in self._tree:
+            return ()
+        if path not in self._read:
+            self._read[path] = _lines(self._tree[path])
+        return self._read[path]
+
+
+def _lines(content: bytes) -> tuple[str, ...]:
+    # Not splitlines(), which also splits at form feeds and U+2028, where Python's own line numbers stand still.
+    return tuple(re.split(r"\r\n|\n|\r", _decode(content)))
 
 
 def _decode(content: bytes) -> str:

@@ -1,0 +1,297 @@
+"""The way of a submission without a server: snapshot, findings, targets, checks, verdicts, gate, report."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from analyzer.findings import TargetDeclaration
+from services.analyses.model import AnalysisOptions, StaticOutcome
+from services.analyses.reading import read_snapshot
+from services.checks.plan import CHECKS
+from services.database.identifiers import new_id
+from services.findings.hypotheses import hypotheses_within
+from services.findings.model import TargetResult
+from services.findings.settle import settle
+from services.gates import evaluate, retain
+from services.reports.build import build_report
+from services.reports.document import (
+    AnalysisInfo,
+    AnalysisStatus,
+    CheckInfo,
+    Harness,
+    Report,
+    SnapshotInfo,
+    Source,
+    Tool,
+)
+from services.settings import Settings
+from services.snapshots.model import Snapshot, SourceTree
+from services.snapshots.store import SnapshotStore
+from services.version import version
+from worker.execution import (
+    Batch,
+    BatchJob,
+    BatchOutcome,
+    CheckMessage,
+    HarnessMessage,
+    Message,
+    TargetFinishedMessage,
+    Unfinished,
+    run_batch,
+)
+from worker.execution.batch import DeclaredHarness, Device
+from worker.execution.convert import check_info, harness_info
+from worker.local.progress import Progress
+from worker.sandbox import open_sandbox
+from worker.sandbox.launcher import Launcher
+
+# A target that was running when its sandbox died is taken to be the cause and not tried again; the others of its
+# batch are, and after this many sandboxes without any progress the rest is given up.
+_MAXIMUM_ROUNDS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """What one run may choose beside `AnalysisOptions`.
+
+    `known` holds the fingerprints of the base, or is None without one: then every finding is new. `only` limits the
+    findings and targets to some of the tree's files (None: all).
+    """
+
+    analysis: AnalysisOptions = field(default_factory=AnalysisOptions)
+    device: Device = "cpu"
+    known: frozenset[str] | None = None
+    only: frozenset[str] | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAnalysis:
+    """A finished analysis: the report, and the sources that its excerpts are quoted from."""
+
+    report: Report
+    tree: SourceTree
+
+    @classmethod
+    def run(
+        cls, tree: SourceTree, *, settings: Settings, options: LocalOptions, progress: Progress,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> LocalAnalysis:  # fmt: skip
+        """Analyse a tree.
+
+        Raises `SandboxUnavailableError` when code is to be run and can't be confined, and whatever the configuration
+        of the repository is refused with.
+        """
+        created = datetime.now(UTC)
+        launcher = None if options.analysis.static_only else open_sandbox(settings)
+        with _stored(tree) as (snapshot, source):
+            progress.stage("static", 0)
+            outcome = _limited(read_snapshot(source, options.analysis), options.only)
+            runs = _Runs(source, outcome, settings, options, progress, cancelled)
+            if launcher is not None:
+                runs.run(launcher)
+            return cls(_report(snapshot, outcome, runs, options, created), tree)
+
+
+def _limited(outcome: StaticOutcome, only: frozenset[str] | None) -> StaticOutcome:
+    if only is None:
+        return outcome
+    analysis = outcome.analysis
+    return replace(
+        outcome,
+        analysis=replace(
+            analysis,
+            findings=tuple(item for item in analysis.findings if item.region.path in only),
+            suppressed=tuple(item for item in analysis.suppressed if item.finding.region.path in only),
+            targets=tuple(item for item in analysis.targets if item.path in only),
+        ),
+    )
+
+
+@contextmanager
+def _stored(tree: SourceTree) -> Iterator[tuple[Snapshot, Path]]:
+    """The tree as read-only files that a sandbox can see, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="gradproof-check-") as directory:
+        place = Path(directory)
+        place.chmod(0o755)  # a sandbox of another uid looks in
+        store = SnapshotStore(place / "snapshots")
+        snapshot = store.put(tree)
+        yield snapshot, store.path(snapshot.digest)
+
+
+class _Runs:
+    """Runs the targets in batches on a few threads and gathers what comes."""
+
+    def __init__(
+        self, source: Path, outcome: StaticOutcome, settings: Settings, options: LocalOptions, progress: Progress,
+        cancelled: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._source = source
+        self._outcome = outcome
+        self._settings = settings
+        self._options = options
+        self._progress = progress
+        self._cancelled = cancelled
+        self._lock = threading.Lock()
+        self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}
+        self._harness: dict[str, Harness] = {}
+        self._not_run: dict[str, tuple[str, str]] = {}
+        self._checks: dict[str, list[CheckInfo]] = {job: [] for job in self._targets}
+        self.outcomes: list[BatchOutcome] = []
+
+    def run(self, launcher: Launcher) -> None:
+        """Run every target; jobs that a dying sandbox never began are run again in a fresh one."""
+        self._progress.stage("checks", len(self._targets))
+        pending = list(self._targets)
+        for _ in range(_MAXIMUM_ROUNDS):
+            if not pending or self._cancelled():
+                break
+            with ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="batch") as pool:
+                lost = pool.map(lambda batch: self._batch(launcher, batch), self._shares(pending))
+                pending = [unfinished.job for batch in lost for unfinished in batch]
+        for job in pending:
+            self._end(job, "cancelled" if self._cancelled() else "crashed", "its sandbox died again and again")
+
+    def results(self) -> tuple[TargetResult, ...]:
+        """Every target with what running it brought, in the order of the source."""
+        return tuple(
+            TargetResult(
+                declaration=target,
+                harness=self._harness.get(job),
+                not_run_reason=self._not_run.get(job, (None, ""))[0],
+                not_run_detail=self._not_run.get(job, (None, ""))[1],
+                checks=tuple(self._checks[job]),
+            )
+            for job, target in self._targets.items()
+        )
+
+    def _shares(self, jobs: Sequence[str]) -> list[tuple[str, ...]]:
+        """Equal batches, at most `target_batch` each, at least one for every thread: `import torch` is shared."""
+        size = max(1, min(self._settings.target_batch, -(-len(jobs) // self._settings.concurrency)))
+        return [tuple(jobs[start : start + size]) for start in range(0, len(jobs), size)]
+
+    def _batch(self, launcher: Launcher, jobs: Sequence[str]) -> list[Unfinished]:
+        """Run one batch; returns the jobs that never began."""
+        batch = Batch(
+            source=self._source,
+            jobs=tuple(self._job(job) for job in jobs),
+            python=self._settings.python,
+            device=self._options.device,
+            seed=self._options.seed,
+            tolerances=self._outcome.tolerances,
+        )
+        outcome = run_batch(
+            batch, launcher=launcher, settings=self._settings, on_message=self._hear, cancelled=self._cancelled
+        )
+        with self._lock:
+            self.outcomes.append(outcome)
+        lost = []
+        for unfinished in outcome.unfinished:
+            # Without a probe that came up there is nobody to blame but the surroundings: trying again would not help.
+            if unfinished.started or outcome.torch is None or unfinished.cause == "cancelled":
+                self._end(unfinished.job, unfinished.cause, unfinished.detail)
+            else:
+                lost.append(unfinished)
+        return lost
+
+    def _job(self, job: str) -> BatchJob:
+        target = self._targets[job]
+        declared = self._outcome.declared.get(target.name)
+        return BatchJob(
+            job=job,
+            target=target,
+            checks=self._options.analysis.checks or CHECKS,
+            declared=None
+            if declared is None
+            else DeclaredHarness(declared.constructor, declared.inputs, declared.provenance),
+            hypotheses=hypotheses_within(target, self._outcome.analysis.findings),
+        )
+
+    def _hear(self, message: Message) -> None:
+        with self._lock:
+            match message:
+                case HarnessMessage(job=job, harness=None, not_run=not_run) if not_run is not None:
+                    self._not_run[job] = (not_run.reason, not_run.detail)
+                case HarnessMessage(job=job, harness=harness) if harness is not None:
+                    self._harness[job] = harness_info(harness)
+                case CheckMessage(job=job, result=result):
+                    self._checks[job].append(check_info(result))
+                case TargetFinishedMessage(job=job):
+                    self._progress.step(self._label(job))
+                case _:
+                    pass
+
+    def _end(self, job: str, cause: str, detail: str) -> None:
+        """Say of everything that is missing why it is missing."""
+        with self._lock:
+            if job not in self._harness:
+                self._not_run.setdefault(job, (cause, detail))
+            else:
+                present = {check.check for check in self._checks[job]}
+                for name in self._options.analysis.checks or CHECKS:
+                    if name not in present:
+                        self._checks[job].append(
+                            CheckInfo(
+                                check=name,
+                                verdict="error",
+                                device=self._options.device,
+                                summary=f"{cause}: {detail}",
+                                evidence={"cause": cause},
+                                duration_s=0.0,
+                            )
+                        )
+            self._progress.step(self._label(job))
+
+    def _label(self, job: str) -> str:
+        target: TargetDeclaration = self._targets[job]
+        if job in self._not_run:
+            return f"{target.name}: {self._not_run[job][0]}"
+        verdicts = ", ".join(f"{check.check} {check.verdict}" for check in self._checks[job])
+        return f"{target.name}: {verdicts or 'no check'}"
+
+
+def _report(
+    snapshot: Snapshot, outcome: StaticOutcome, runs: _Runs, options: LocalOptions, created: datetime
+) -> Report:
+    targets = runs.results()
+    findings = settle(retain(outcome.analysis.findings, outcome.policy), targets, known=options.known or frozenset())
+    cancelled = any(unfinished.cause == "cancelled" for batch in runs.outcomes for unfinished in batch.unfinished)
+    status: AnalysisStatus = "cancelled" if cancelled else "finished"
+    reason = "interrupted before everything was run" if cancelled else None
+    finished = datetime.now(UTC)
+    return build_report(
+        tool=_tool(runs),
+        analysis=AnalysisInfo(
+            id=new_id(),
+            created_at=created,
+            finished_at=finished,
+            status=status,
+            duration_s=(finished - created).total_seconds(),
+            reason=reason,
+        ),
+        snapshot=SnapshotInfo(
+            digest=snapshot.digest,
+            source=Source(kind=snapshot.source.kind, url=snapshot.source.url, commit=snapshot.source.commit),
+            files=snapshot.files,
+            lines=snapshot.lines,
+        ),
+        gate=evaluate(findings, targets, outcome.policy, status=status, status_reason=reason),
+        findings=findings,
+        suppressed=outcome.analysis.suppressed,
+        targets=targets,
+    )
+
+
+def _tool(runs: _Runs) -> Tool:
+    torch = next((outcome.torch for outcome in runs.outcomes if outcome.torch is not None), None)
+    devices = sorted({device for outcome in runs.outcomes for device in outcome.devices})
+    modes = sorted({outcome.mode.value for outcome in runs.outcomes})
+    return Tool(version=version(), torch=torch, devices=devices, sandbox=", ".join(modes) or "none")
