@@ -170,7 +170,7 @@ def _fingerprints_of_ref(ref: str, path: Path) -> frozenset[str]:
         raise BaseError(f"{ref!r} is no git ref", base=ref)
     command = ["git", "-C", str(where), "archive", "--format=tar", f"{ref}:./"]
     try:
-        archive = subprocess.run(command, capture_output=True, check=False, timeout=120)  # noqa: S607
+        archive = subprocess.run(command, capture_output=True, check=False, timeout=120)
     except FileNotFoundError as error:
         raise BaseError("git is not installed, and --base names no report file", base=ref) from error
     if archive.returncode:

@@ -15,8 +15,8 @@ import typer
 
 from api.cli import administration, check, documentation, health, machine, processes, submission
 from api.cli.console import say
-from services.version import version
 from services.problems import GradproofError
+from services.version import version
 
 app = typer.Typer(
     name="gradproof",
@@ -63,25 +63,32 @@ def run(arguments: list[str]) -> int:
         result = app(args=arguments, prog_name="gradproof", standalone_mode=False)
     except click.exceptions.Exit as end:
         return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return 2
     except (KeyboardInterrupt, click.exceptions.Abort):
         say("Interrupted.")
         return 130
-    except GradproofError as error:
-        say(f"gradproof: {error.title}: {error.message}")
-        for key, value in error.details.items():
-            say(f"  {key}: {value}")
-        return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output has gone (`gradproof … | head`): not a failure, and nothing more can be said.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-        return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets a sentence, never a traceback
-        if os.environ.get("GRADPROOF_DEBUG"):
-            traceback.print_exc()
-        say(f"gradproof: internal error: {type(error).__name__}: {error}")
-        say("  This is a fault of Gradproof. GRADPROOF_DEBUG=1 shows where; please report it.")
-        return 3
+        return _explain(error)
     return result if isinstance(result, int) else 0
+
+
+def _explain(error: Exception) -> int:
+    """Tell a person what went wrong; returns the exit code."""
+    match error:
+        case click.ClickException():
+            error.show()
+            return 2
+        case GradproofError():
+            say(f"gradproof: {error.title}: {error.message}")
+            for key, value in error.details.items():
+                say(f"  {key}: {value}")
+            return error.exit_code
+        case BrokenPipeError():
+            # The reader of our output has gone (`gradproof … | head`): not a failure, and nothing more can be said.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        case _:
+            if os.environ.get("GRADPROOF_DEBUG"):
+                traceback.print_exception(error)
+            say(f"gradproof: internal error: {type(error).__name__}: {error}")
+            say("  This is a fault of Gradproof. GRADPROOF_DEBUG=1 shows where; please report it.")
+            return 3

@@ -95,7 +95,7 @@ class LocalAnalysis:
         with _stored(tree) as (snapshot, source):
             progress.stage("static", 0)
             outcome = _limited(read_snapshot(source, options.analysis), options.only)
-            runs = _Runs(source, outcome, settings, options, progress, cancelled)
+            runs = _Runs(source, outcome, settings=settings, options=options, progress=progress, cancelled=cancelled)
             if launcher is not None:
                 runs.run(launcher)
             return cls(_report(snapshot, outcome, runs, options, created), tree)
@@ -131,7 +131,7 @@ class _Runs:
     """Runs the targets in batches on a few threads and gathers what comes."""
 
     def __init__(
-        self, source: Path, outcome: StaticOutcome, settings: Settings, options: LocalOptions, progress: Progress,
+        self, source: Path, outcome: StaticOutcome, *, settings: Settings, options: LocalOptions, progress: Progress,
         cancelled: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._source = source
