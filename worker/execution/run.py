@@ -103,7 +103,7 @@ def _command(batch: Batch, settings: Settings, mode: Mode) -> Command:
         "tolerances": dict(batch.tolerances),
         "batch": [_request_entry(job) for job in batch.jobs],
     }
-    start = f"import sys; sys.path.insert(0, {path_entry!r}); from gradproof_probe.main import main; sys.exit(main())"
+    start = f"import sys; sys.path.insert(0, {path_entry!r}); from gradproof_probe.main import main; main()"
     return Command(
         interpreter=batch.python,
         argv=(str(batch.python), "-I", "-c", start, REQUEST),
