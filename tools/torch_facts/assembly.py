@@ -16,7 +16,7 @@ def names_document(version: str) -> dict[str, object]:
 
 
 def operations_document(version: str) -> dict[str, object]:
-    """`operations`: Python name → cases; `writing`, `viewing`, `in_place_flag`, `never_differentiable`: names.
+    """`operations`: Python name → cases; the other keys: names that share a property, told by their key.
 
     A case maps the kinds of the arguments (see `measurement.Observation`) to {argument that requires gradients: what
     is kept}.
@@ -32,6 +32,7 @@ def operations_document(version: str) -> dict[str, object]:
         "writing": operations.writing_names(bound),
         "viewing": operations.viewing_names(bound),
         "in_place_flag": operations.in_place_flags(),
+        "single_result": operations.single_results(bound),
         "never_differentiable": sorted(name for name, never in observed.never_differentiable.items() if never),
     }
 

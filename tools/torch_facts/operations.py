@@ -361,17 +361,31 @@ def viewing_names(bound: list[NativeFunction]) -> list[str]:
     return sorted(found)
 
 
-def in_place_flags() -> list[str]:
-    """The functions and modules of `torch.nn` that write their first argument when given `inplace=True`."""
-    found = []
+def in_place_flags() -> dict[str, int]:
+    """The functions and modules of `torch.nn` that write their first argument when given `inplace=True`.
+
+    With each, the position of that parameter among the arguments of the call.
+    """
+    found = {}
     for module in (torch.nn, torch.nn.functional):
         for name, value in vars(module).items():
             if name.startswith("_") or not callable(value):
                 continue
             try:
-                parameters = inspect.signature(value).parameters
+                parameters = list(inspect.signature(value).parameters)
             except (TypeError, ValueError):
                 continue
             if "inplace" in parameters:
-                found.append(f"{module.__name__}.{name}")
-    return sorted(found)
+                found[f"{module.__name__}.{name}"] = parameters.index("inplace")
+    return found
+
+
+def single_results(bound: list[NativeFunction]) -> list[str]:
+    """Functions and methods that return exactly one tensor, whatever they are given."""
+    single: dict[str, bool] = {}
+    for function in bound:
+        returns = function.func.returns
+        alone = len(returns) == 1 and returns[0].type.is_tensor_like() and returns[0].type.is_list_like() is None
+        for name in _python_names(function):
+            single[name] = single.get(name, True) and (alone or function.func.is_out_fn())
+    return sorted(name for name, alone in single.items() if alone and not name.rpartition(".")[2].startswith("_"))
