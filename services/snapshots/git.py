@@ -38,6 +38,15 @@ _MAX_REF: Final = 255
 # What `git check-ref-format` refuses, and a leading `-`.
 _BAD_REF: Final = re.compile(r"^[-/]|[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(?:^|/)\.|\.lock(?:/|$)|[/.]$|^@$")
 _FILE_MODES: Final = frozenset({b"100644", b"100755", b"100664"})
+_FETCH: Final = (
+    "fetch",
+    "--quiet",
+    "--depth=1",
+    "--no-tags",
+    "--no-recurse-submodules",
+    "--no-write-fetch-head",
+    "--no-auto-maintenance",
+)
 _MAX_LISTING: Final = 64 * MB  # 500,000 files; the tree builder counts them
 _LINK_MODE: Final = b"120000"
 _SUBMODULE_MODE: Final = b"160000"
@@ -175,19 +184,14 @@ class _Repository:
         self._process.small(
             "init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", "--", "repository"
         )
-        self._process.run(
-            self._directory,
-            "fetch",
-            "--quiet",
-            "--depth=1",
-            "--no-tags",
-            "--no-recurse-submodules",
-            "--no-write-fetch-head",
-            "--no-auto-maintenance",
-            "--",
-            str(url),
-            self._commit,
-        ).close()
+        try:
+            self._process.run(self._directory, *_FETCH, "--", str(url), self._commit).close()
+        except GitRefNotFoundError as error:
+            raise GitRefNotFoundError(
+                f"the repository has no commit {self._commit}, or does not give it out",
+                ref=self._commit,
+                **error.details,
+            ) from error
         kind = self._process.small(self._directory, "cat-file", "-t", self._commit).strip()
         if kind != b"commit":
             raise GitObjectsError(f"{self._commit} is a {shown(kind.decode('ascii', 'replace'))}, not a commit")

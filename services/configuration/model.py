@@ -1,0 +1,189 @@
+"""What can be configured, and its defaults. Values only: this module must not read files.
+
+Paths are relative to the top of the snapshot; patterns follow `.gitignore`'s syntax, without negation.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Final, Literal
+
+from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.base import GitIgnorePatternError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from services.gates.policy import GatePolicy, RuleMode
+
+_MAX_EXPRESSION: Final = 4_000
+_MAX_PATTERNS: Final = 200
+_MAX_TARGETS: Final = 1_000
+_IDENTIFIERS: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_TARGET: Final = re.compile(rf"{_IDENTIFIERS}:{_IDENTIFIERS}")
+_RULE: Final = re.compile(r"[A-Z]{1,8}[0-9]{0,4}|[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_CHECK: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_TOLERANCE: Final = re.compile(r"[a-z][a-z0-9_]*_[ar]tol")
+
+
+def _pattern(pattern: str) -> str:
+    if not pattern.strip() or pattern.startswith("#"):
+        raise ValueError("a pattern must not be empty or a comment")
+    if pattern.startswith("!"):
+        raise ValueError("a pattern can't be negated: use include and exclude")
+    if ".." in pattern.split("/") or "\\" in pattern or len(pattern) > 500:
+        raise ValueError("a pattern must stay inside the repository, without '..' and backslashes")
+    try:
+        GitIgnoreSpec.from_lines([pattern])
+    except GitIgnorePatternError as error:
+        raise ValueError("not a pattern of .gitignore's syntax") from error
+    return pattern
+
+
+def _expression(text: str) -> str:
+    """Check the grammar only: what the expression does is the sandbox's affair."""
+    if len(text) > _MAX_EXPRESSION:
+        raise ValueError(f"an expression may have {_MAX_EXPRESSION:,} characters")
+    try:
+        ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply or holds a NUL character"
+        raise ValueError(f"not a Python expression: {reason}") from error
+    return text.strip()
+
+
+def _target_name(name: str) -> str:
+    if not _TARGET.fullmatch(name):
+        raise ValueError("a target is written module:name, as in pkg.losses:FocalLoss")
+    return name
+
+
+def _check_name(name: str) -> str:
+    if not _CHECK.fullmatch(name):
+        raise ValueError("not the name of a check, such as gradcheck")
+    return name
+
+
+def _rule_name(name: str) -> str:
+    if not _RULE.fullmatch(name):
+        raise ValueError("not a rule: give its id (NUM001), its name, or the beginning of ids (NUM)")
+    return name
+
+
+def _tolerance_name(name: str) -> str:
+    if not _TOLERANCE.fullmatch(name):
+        raise ValueError("a tolerance is named after its check, as in gradcheck_rtol or gradcheck_atol")
+    return name
+
+
+def _tolerance(value: float) -> float:
+    if not math.isfinite(value) or not 0 <= value <= 1:
+        raise ValueError("a tolerance lies between 0 and 1")
+    return value
+
+
+def _each_once(values: tuple[str, ...]) -> tuple[str, ...]:
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} comes twice")
+    return values
+
+
+Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(max_length=_MAX_PATTERNS)]
+Expression = Annotated[str, AfterValidator(_expression)]
+CheckName = Annotated[str, AfterValidator(_check_name)]
+RuleName = Annotated[str, AfterValidator(_rule_name)]
+ToleranceName = Annotated[str, AfterValidator(_tolerance_name)]
+Tolerance = Annotated[float, Field(strict=True), AfterValidator(_tolerance)]
+
+
+class Table(BaseModel):
+    """One table of the file: unknown keys are refused, since they are usually slips of the pen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Gate(Table):
+    """What lets an analysis fail. Notes never do, nor does a finding that was executed and held."""
+
+    fail_on: Annotated[tuple[Literal["error", "warning"], ...], AfterValidator(_each_once)] = Field(
+        default=("error", "warning"), description="severities of new findings"
+    )
+    fail_on_failing_check: Annotated[bool, Field(strict=True)] = Field(
+        default=True, description="a runtime check that fails"
+    )
+    fail_on_incomplete: Annotated[bool, Field(strict=True)] = Field(
+        default=True, description="an analysis that could not be finished"
+    )
+
+
+class TargetTable(Table):
+    """How a target is built and called; a missing part is looked for as if nothing had been declared."""
+
+    target: Annotated[str, AfterValidator(_target_name)]
+    constructor: Expression | None = None
+    inputs: Annotated[tuple[Expression, ...], Field(max_length=64)] = ()
+
+    @model_validator(mode="after")
+    def _says_something(self) -> TargetTable:
+        if self.constructor is None and not self.inputs:
+            raise ValueError("a target needs a constructor, inputs, or both")
+        return self
+
+
+class DeclaredTarget(TargetTable):
+    """A declared target with the place where it is declared, as `file:line`."""
+
+    provenance: str
+
+
+class ConfigurationTable(Table):
+    """The whole of `[tool.gradproof]`, or of `gradproof.toml`."""
+
+    include: Patterns = Field(default=(), description="files that are analysed; none: every Python file")
+    exclude: Patterns = Field(default=(), description="files that are not, even if included")
+    checks: Annotated[tuple[CheckName, ...], AfterValidator(_each_once)] | None = Field(
+        default=None, description="runtime checks to run; absent: all"
+    )
+    rules: Mapping[RuleName, RuleMode] = Field(
+        default_factory=dict, description="mode by rule id, rule name, or beginning of rule ids"
+    )
+    tolerances: Mapping[ToleranceName, Tolerance] = Field(
+        default_factory=dict, description="by check: gradcheck_rtol = 1e-3"
+    )
+    gate: Gate = Gate()
+    targets: Annotated[tuple[TargetTable, ...], Field(max_length=_MAX_TARGETS)] = ()
+
+
+class Configuration(ConfigurationTable):
+    """A valid configuration. `file` is the name of the file that it was read from, None for the defaults."""
+
+    targets: tuple[DeclaredTarget, ...] = ()
+    file: str | None = None
+
+    def selects(self, path: str) -> bool:
+        """Whether the file at this relative POSIX path is analysed. Excluded files can still be imported."""
+        included = not self.include or self._included.match_file(path)
+        return included and not self._excluded.match_file(path)
+
+    @property
+    def gate_policy(self) -> GatePolicy:
+        """The same, as the gate reads it."""
+        return GatePolicy(
+            no_failing_check=self.gate.fail_on_failing_check,
+            no_new_error="error" in self.gate.fail_on,
+            no_new_warning="warning" in self.gate.fail_on,
+            complete=self.gate.fail_on_incomplete,
+            modes=dict(self.rules),
+        )
+
+    @cached_property
+    def _included(self) -> GitIgnoreSpec:
+        return GitIgnoreSpec.from_lines(self.include)
+
+    @cached_property
+    def _excluded(self) -> GitIgnoreSpec:
+        return GitIgnoreSpec.from_lines(self.exclude)
