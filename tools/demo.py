@@ -78,9 +78,7 @@ def _demonstrate(service: Service, faults: tuple[Fault, ...]) -> bool:
     headers = {"Authorization": f"Bearer {service.token}"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=httpx.Timeout(30.0, read=120.0)) as client:
         archive, files, lines = _pack(REPOSITORY)
-        _say(
-            f"Submitting examples/{REPOSITORY.name}: {files} files, {lines} lines, {len(archive) / 1024:.0f} KiB packed."
-        )
+        _say(f"Submitting examples/{REPOSITORY.name}: {files} files, {lines} lines, {len(archive) / 1024:.0f} KiB.")
         _say(f"{len(faults)} faults are planted in it, each of another kind.\n")
         posted = time.monotonic()
         accepted = _json(
@@ -125,9 +123,8 @@ def _tell(report: dict[str, Any], comparison: Comparison, faults: tuple[Fault, .
     summary = report["summary"]
     confirmed = sum(finding["verdict"] == "confirmed" for finding in report["findings"])
     _say(f"\nFindings: {_counts(summary['findings'])}; {confirmed} confirmed by running.")
-    _say(
-        f"Targets: {summary['targets']['run']} of {summary['targets']['found']} run. Checks: {_counts(summary['checks'])}."
-    )
+    targets = summary["targets"]
+    _say(f"Targets: {targets['run']} of {targets['found']} run. Checks: {_counts(summary['checks'])}.")
     gate = report["gate"]
     _say(f"Gate: {'passed' if gate['passed'] else 'failed'}.")
     for condition in gate["conditions"]:

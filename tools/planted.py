@@ -129,13 +129,13 @@ def _failures(report: Json) -> Iterator[tuple[Json, Json]]:
 
 def _spans(claim: Json, fault: Fault) -> bool:
     same_place = claim["path"] == fault.path and claim["start_line"] <= fault.line <= claim["end_line"]
-    return same_place and claim["rule"] == fault.rule
+    return bool(same_place and claim["rule"] == fault.rule)
 
 
 def _shows(target: Json, check: Json, fault: Fault) -> bool:
     if target["name"] not in fault.targets or check["check"] != fault.check:
         return False
-    return fault.cause is None or (check["diagnosis"] or {}).get("cause") == fault.cause
+    return fault.cause is None or bool((check["diagnosis"] or {}).get("cause") == fault.cause)
 
 
 def _sentence(check: Json) -> str:
