@@ -138,13 +138,15 @@ class DeclaredTarget:
 class StaticOutcome:
     """What reading a snapshot brought, the repository's own configuration included.
 
-    `declared` is keyed by the name of the target; `tolerances` by the name of the tolerance.
+    `declared` is keyed by the name of the target; `tolerances` by the name of the tolerance; `checks` is empty for all
+    of them, and the submission's own choice goes before it.
     """
 
     analysis: StaticAnalysis
     policy: GatePolicy = field(default_factory=GatePolicy)
     declared: Mapping[str, DeclaredTarget] = field(default_factory=dict)
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,17 @@ def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
     analysis = analyze_files(root, _sources(root, configuration), options=AnalyzerOptions(rules=rules))
     return StaticOutcome(
         analysis=analysis,
-        policy=configuration.policy(),
+        policy=configuration.gate_policy,
         declared={
             target.target: DeclaredTarget(target.constructor, target.inputs, target.provenance)
             for target in configuration.targets
         },
-        tolerances=configuration.tolerances.given(),
+        tolerances=dict(configuration.tolerances),
+        checks=configuration.checks or (),
     )
 
 
 def _sources(root: Path, configuration: Configuration) -> list[str]:
     """The Python files of the snapshot that its configuration does not leave out, as paths with forward slashes."""
     paths = (path.relative_to(root).as_posix() for path in root.rglob("*.py") if path.is_file())
-    return sorted(path for path in paths if configuration.includes(path))
+    return sorted(path for path in paths if configuration.selects(path))

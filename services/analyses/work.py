@@ -130,7 +130,7 @@ class WorkResults:
             plans = [_plan(declaration, found, outcome) for declaration in outcome.analysis.targets]
             target_ids = checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
-                self._queue_probes(uow, row.id, target_ids, options)
+                self._queue_probes(uow, row.id, target_ids, options.checks or outcome.checks)
             jobs.finish(uow.session, claim, JobState.SUCCEEDED)
 
     def ended(self, claim: Claim, state: JobState, reason: str) -> None:
@@ -175,6 +175,12 @@ class WorkResults:
             elif state is JobState.INFRA_FAILED:
                 leave_no_silence(uow.session, claim, NOT_RUN, reason)
 
+    def returned(self, claim: Claim, reason: str) -> None:
+        """The job was not begun, through no fault of its own: it is queued again and no attempt is counted."""
+        with self._ending(claim) as (uow, _):
+            jobs.give_back(uow.session, claim, reason=reason, lost=False)
+            uow.ring(claim.queue)
+
     def ran(
         self, analysis_id: str, *, torch: str | None, devices: Iterable[str], sandbox: str, import_torch: int
     ) -> None:
@@ -216,9 +222,9 @@ class WorkResults:
             settle_if_done(uow.session, row)
 
     def _queue_probes(
-        self, uow: UnitOfWork, analysis_id: str, target_ids: Iterable[str], options: AnalysisOptions
+        self, uow: UnitOfWork, analysis_id: str, target_ids: Iterable[str], asked: tuple[str, ...]
     ) -> None:
-        plan = checks_by_device_class(options.checks, self._settings.gpu_classes)
+        plan = checks_by_device_class(asked, self._settings.gpu_classes)
         for device_class, names in plan.items():
             queue = CPU_QUEUE if device_class == CPU_CLASS else gpu_queue(device_class)
             rows = [

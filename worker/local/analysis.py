@@ -141,6 +141,7 @@ class _Runs:
         self._progress = progress
         self._cancelled = cancelled
         self._lock = threading.Lock()
+        self._check_names = options.analysis.checks or outcome.checks or CHECKS
         self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}
         self._harness: dict[str, Harness] = {}
         self._not_run: dict[str, tuple[str, str]] = {}
@@ -208,7 +209,7 @@ class _Runs:
         return BatchJob(
             job=job,
             target=target,
-            checks=self._options.analysis.checks or CHECKS,
+            checks=self._check_names,
             declared=None
             if declared is None
             else DeclaredHarness(declared.constructor, declared.inputs, declared.provenance),
@@ -236,7 +237,7 @@ class _Runs:
                 self._not_run.setdefault(job, (cause, detail))
             else:
                 present = {check.check for check in self._checks[job]}
-                for name in self._options.analysis.checks or CHECKS:
+                for name in self._check_names:
                     if name not in present:
                         self._checks[job].append(
                             CheckInfo(
