@@ -152,5 +152,6 @@ def _target(target: TargetResult) -> TargetInfo:
         line=declaration.line,
         harness=target.harness,
         not_run_reason=target.not_run_reason,
+        not_run_detail=target.not_run_detail,
         checks=list(target.checks),
     )

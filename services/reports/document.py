@@ -158,6 +158,7 @@ class TargetInfo(Document):
     line: int
     harness: Harness | None
     not_run_reason: str | None = Field(default=None, description="why no check could run, in a few stable words")
+    not_run_detail: str = Field(default="", description="the sentence behind not_run_reason")
     checks: list[CheckInfo]
 
 

@@ -174,6 +174,16 @@ class _Runs:
             for job, target in self._targets.items()
         )
 
+    def ending(self) -> tuple[AnalysisStatus, str | None]:
+        """How the runs ended as a whole: what Gradproof itself could not do makes an analysis partial."""
+        unfinished = [(batch, job) for batch in self.outcomes for job in batch.unfinished]
+        if any(job.cause == "cancelled" for _, job in unfinished):
+            return "cancelled", "interrupted before everything was run"
+        silent = [job for batch, job in unfinished if batch.torch is None]
+        if silent:
+            return "partial", f"the probe did not come up for {len(silent)} targets: {silent[0].detail}"
+        return "finished", None
+
     def _shares(self, jobs: Sequence[str]) -> list[tuple[str, ...]]:
         """Equal batches, at most `target_batch` each, at least one for every thread: `import torch` is shared."""
         size = max(1, min(self._settings.target_batch, -(-len(jobs) // self._settings.concurrency)))
@@ -264,9 +274,7 @@ def _report(
 ) -> Report:
     targets = runs.results()
     findings = settle(retain(outcome.analysis.findings, outcome.policy), targets, known=options.known or frozenset())
-    cancelled = any(unfinished.cause == "cancelled" for batch in runs.outcomes for unfinished in batch.unfinished)
-    status: AnalysisStatus = "cancelled" if cancelled else "finished"
-    reason = "interrupted before everything was run" if cancelled else None
+    status, reason = runs.ending()
     finished = datetime.now(UTC)
     return build_report(
         tool=_tool(runs),
