@@ -1,0 +1,209 @@
+"""Every command and health check of the compose file, run as a plain process on a real PostgreSQL and a real Valkey.
+
+Only addresses, ports and directories are exchanged for those of the test; the environment is that of the compose file
+and nothing else, as in a container.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.deployment.compose import interpolate, read_compose
+from tests.servers import PostgresServer, ValkeyServer
+from tests.servers.valkey import _binary as valkey_binary
+
+PROGRAMS = Path(sys.executable).parent
+VARIABLES = {
+    "POSTGRES_PASSWORD": "letters",
+    "VALKEY_PASSWORD": "digits0123",
+    "GRADPROOF_SECRET_KEY": "a secret for tests, 32 characters and more",
+    "GRADPROOF_PUBLIC_URL": "http://127.0.0.1",
+    "GRADPROOF_GPU_CLASSES": '["cuda"]',
+}
+START_S = 90.0
+STOP_S = 60.0
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What stands in for the rest of the compose file."""
+
+    database_url: str
+    broker_url: str
+    directory: Path
+    port: int
+
+    def environment(self, service: dict[str, Any]) -> dict[str, str]:
+        """The environment of a service, with the addresses of this stack."""
+        environment: dict[str, str] = interpolate(service["environment"], VARIABLES)
+        return {
+            **environment,
+            "GRADPROOF_DATABASE_URL": self.database_url,
+            "GRADPROOF_BROKER_URL": self.broker_url,
+            "GRADPROOF_DATA_DIR": str(self.directory),
+            "PATH": f"{PROGRAMS}:/usr/bin:/bin",
+            "HOME": str(self.directory),
+        }
+
+    def arguments(self, arguments: list[str]) -> list[str]:
+        """A command line of the file, on loopback and a free port."""
+        exchanged = {"0.0.0.0": "127.0.0.1", "8000": str(self.port)}
+        return [exchanged.get(argument, argument) for argument in interpolate(arguments, VARIABLES)]
+
+
+@pytest.fixture(scope="module")
+def stack(
+    postgres_server: PostgresServer, valkey_server: ValkeyServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    name = "compose_commands"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    yield Stack(
+        database_url=postgres_server.create_database(name),
+        broker_url=valkey_server.url(7),
+        directory=tmp_path_factory.mktemp("data"),
+        port=port,
+    )
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def migrated(stack: Stack) -> Stack:
+    """The stack after the `migrate` service has done its work and ended."""
+    service = read_compose()["services"]["migrate"]
+    done = run(stack, service, ["gradproof", *stack.arguments(service["command"])])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return stack
+
+
+def run(stack: Stack, service: dict[str, Any], command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=stack.environment(service), cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def health(stack: Stack, service: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    kind, *command = service["healthcheck"]["test"]
+    assert kind == "CMD"
+    return run(stack, service, stack.arguments(command))
+
+
+@contextmanager
+def started(stack: Stack, service: dict[str, Any], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The service as a process group of its own; whatever is left of it at the end is killed."""
+    command = ["gradproof", *stack.arguments(service["command"])]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=stack.environment(service),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            executable=str(PROGRAMS / command[0]),
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def await_health(stack: Stack, service: dict[str, Any], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while (last := health(stack, service)).returncode != 0:
+        assert process.poll() is None, f"ended with {process.returncode}:\n{log.read_text()[-4000:]}"
+        assert time.monotonic() < deadline, f"{last.stdout}{last.stderr}\n{log.read_text()[-4000:]}"
+
+
+@pytest.mark.parametrize("name", ["api", "control", "worker-cpu", "worker-gpu"])
+def test_each_service_starts_becomes_healthy_and_stops_cleanly(name: str, migrated: Stack, tmp_path: Path) -> None:
+    service = read_compose()["services"][name]
+    log = tmp_path / "log"
+    assert health(migrated, service).returncode == 3
+    with started(migrated, service, log) as process:
+        await_health(migrated, service, process, log)
+        process.terminate()
+        assert process.wait(STOP_S) == 0, log.read_text()[-4000:]
+        # Nothing of the service is left behind.
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+    assert health(migrated, service).returncode == 3
+
+
+def test_migrating_twice_does_no_harm(migrated: Stack) -> None:
+    service = read_compose()["services"]["migrate"]
+    assert run(migrated, service, ["gradproof", *migrated.arguments(service["command"])]).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["api", "control"])
+def test_a_service_says_so_when_the_database_was_not_migrated(
+    name: str, postgres_server: PostgresServer, stack: Stack, tmp_path: Path
+) -> None:
+    service = read_compose()["services"][name]
+    empty = Stack(postgres_server.create_database(f"never_migrated_{name}"), stack.broker_url, tmp_path, stack.port)
+    done = run(empty, service, ["gradproof", *empty.arguments(service["command"])])
+    assert done.returncode == 3
+    assert "gradproof db upgrade" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_valkey_starts_as_the_file_says_with_its_password_and_its_append_only_file(tmp_path: Path) -> None:
+    service = read_compose()["services"]["valkey"]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "valkey-server").symlink_to(valkey_binary())
+    data = tmp_path / "data"
+    data.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    (script,) = interpolate(service["command"], VARIABLES)
+    for given, ours in (("/data", str(data)), ("port 6379", f"port {port}"), ("bind * -::*", "bind 127.0.0.1")):
+        assert given in script
+        script = script.replace(given, ours)
+    environment = interpolate(service["environment"], VARIABLES)
+    process = subprocess.Popen(
+        [*service["entrypoint"], script],
+        env={**environment, "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        with redis.Redis(port=port, password=VARIABLES["VALKEY_PASSWORD"]) as client:
+            deadline = time.monotonic() + START_S
+            while True:
+                try:
+                    assert client.ping()
+                    break
+                except redis.ConnectionError:
+                    assert process.poll() is None
+                    assert time.monotonic() < deadline
+            assert client.config_get("appendonly") == {"appendonly": "yes"}
+            assert client.config_get("save") == {"save": ""}
+        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert VARIABLES["VALKEY_PASSWORD"].encode() not in arguments
+        process.terminate()
+        assert process.wait(STOP_S) == 0
+        assert (data / "appendonlydir").is_dir()
+    finally:
+        process.kill()
+        process.wait()
