@@ -49,6 +49,7 @@ processes.register(app)
 documentation.register(app)
 machine.register(app)
 health.register(app)
+health.register(app)
 administration.register(app)
 
 

@@ -1,0 +1,160 @@
+"""`gradproof serve`, `api` and `worker`: the long-running processes, together or apart."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+import typer
+
+from api.cli.console import say
+from api.cli.supervision import WorkerProcess
+from services.accounts import ensure_first_token, has_tokens
+from services.database.migrate import require_current, upgrade
+from services.problems import BadInputError, SurroundingsError
+from services.settings import Settings
+
+
+class UnprotectedAddressError(BadInputError):
+    """The service would be reachable from other machines before anybody holds a token."""
+
+    code = "unprotected-address"
+    title = "Refusing to serve on this address"
+
+
+class AddressInUseError(SurroundingsError):
+    """Another process listens there."""
+
+    code = "address-in-use"
+    title = "The address is taken"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the long-running processes to the command line."""
+    app.command("serve")(serve)
+    app.command("api")(api)
+    app.command("worker")(worker)
+
+
+def serve(
+    host: str = typer.Option("127.0.0.1", help="Address to listen on."),
+    port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0: any free one."),
+    data_dir: Path | None = typer.Option(None, help="Where everything is kept [default: ~/.gradproof]."),
+    sandbox: bool = typer.Option(
+        True, "--sandbox/--no-sandbox", help="--no-sandbox: run submitted code unconfined. Only for code of your own."
+    ),
+) -> None:
+    """API, pages and a worker on embedded parts: nothing else is needed. Ctrl-C stops it all."""
+    listener = _listen(host, port)
+    address = _address(host, listener.getsockname()[1])
+    settings = _embedded(data_dir, address, sandbox=sandbox)
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    upgrade(settings)
+    if _is_loopback(host):
+        token = ensure_first_token(settings)
+        if token is not None:
+            typer.echo(f"Token (shown only now; keep it): {token}")
+    else:
+        _require_tokens(settings, host)
+    queues = ("control", "cpu", *(f"gpu.{name}" for name in settings.gpu_classes))
+    with WorkerProcess(queues, _environment(settings)):
+        typer.echo(f"Gradproof serves {address} with data in {settings.data_dir}; Ctrl-C stops it.")
+        _serve_http(settings, listener)
+
+
+def api(
+    host: str = typer.Option("127.0.0.1", help="Address to listen on."),
+    port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on."),
+) -> None:
+    """The API and the pages alone; settings come from the environment."""
+    settings = Settings()
+    require_current(settings)
+    if not _is_loopback(host):
+        _require_tokens(settings, host)
+    _serve_http(settings, _listen(host, port))
+
+
+def worker(
+    queues: str = typer.Option("control,cpu", help="Queues to serve, with commas between: control, cpu, gpu.<class>."),
+    concurrency: int | None = typer.Option(None, min=1, help="Jobs at a time [default: GRADPROOF_CONCURRENCY]."),
+) -> None:
+    """A worker alone; settings come from the environment. SIGTERM gives its jobs back and ends it."""
+    from worker.celery_app import run_worker  # noqa: PLC0415 - Celery takes half a second to import
+
+    names = [name.strip() for name in queues.split(",") if name.strip()]
+    raise typer.Exit(run_worker(Settings(), names, concurrency=concurrency))
+
+
+def _serve_http(settings: Settings, listener: socket.socket) -> None:
+    import uvicorn  # noqa: PLC0415
+
+    from api.app import create_app  # noqa: PLC0415 - FastAPI takes half a second to import
+
+    configuration = uvicorn.Config(
+        create_app(settings),
+        log_level="warning",
+        server_header=False,
+        # The stream of events of a running analysis stays open: it must not hold up the end for longer than this.
+        timeout_graceful_shutdown=3,
+    )
+    uvicorn.Server(configuration).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise AddressInUseError(f"{host} port {port}: {error.strerror or error}; choose another --port") from error
+    return listener
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _embedded(data_dir: Path | None, address: str, *, sandbox: bool) -> Settings:
+    """The settings of the environment, with what the command line says on top."""
+    settings = Settings()
+    changes: dict[str, object] = {}
+    if data_dir is not None:
+        changes["data_dir"] = data_dir.absolute()
+    if not sandbox:
+        changes["sandbox"] = False
+    if "public_url" not in settings.model_fields_set:
+        changes["public_url"] = address
+    return settings.model_copy(update=changes)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """What a worker process needs to come to the same settings."""
+    return {
+        **os.environ,
+        "GRADPROOF_DATA_DIR": str(settings.data_dir),
+        "GRADPROOF_PUBLIC_URL": settings.public_url,
+        "GRADPROOF_SANDBOX": "true" if settings.sandbox else "false",
+    }
+
+
+def _require_tokens(settings: Settings, host: str) -> None:
+    if not has_tokens(settings):
+        raise UnprotectedAddressError(
+            f"{host} is reachable from other machines and nobody holds a token yet: "
+            "run `gradproof token create NAME` first, or serve on 127.0.0.1"
+        )
+    say(f"{host} is reachable from other machines: put a TLS proxy in front.")
