@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import structlog
 from sqlalchemy import Engine
@@ -51,6 +52,8 @@ class Database:
     @classmethod
     def open(cls, settings: Settings, ring: Ring) -> Database:
         """A database by settings. `ring(queue)` is called after commits."""
+        # Tables refer to each other by name: all of them have to be known before the first statement.
+        import_module("services.tables")
         return cls(build_engine(settings), ring)
 
     def close(self) -> None:

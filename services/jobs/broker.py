@@ -29,7 +29,10 @@ def queue_names(settings: Settings) -> tuple[str, ...]:
 def build_broker(settings: Settings) -> Celery:
     """The Celery application for these settings; nothing is connected yet."""
     url = settings.effective_broker_url
-    app = Celery("gradproof", broker=url, set_as_current=False, fixups=[])
+    # kombu wants a host even where there is none.
+    app = Celery(
+        "gradproof", broker="filesystem://localhost" if url == "filesystem://" else url, set_as_current=False, fixups=[]
+    )
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,
@@ -53,6 +56,7 @@ def build_broker(settings: Settings) -> Celery:
         worker_enable_remote_control=False,
         worker_hijack_root_logger=False,
         worker_prefetch_multiplier=1,
+        worker_redirect_stdouts=False,
         worker_send_task_events=False,
     )
     return app

@@ -1,0 +1,34 @@
+"""How processes of the service log: one line an event on stderr, with the plain traceback and never with values.
+
+JSON when a machine collects it, readable columns on a terminal. Local variables are kept out of tracebacks: they hold
+database URLs, tokens and submitted text. This module must not know who logs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logging(*, level: int = logging.INFO) -> None:
+    """Set structlog up for this process; libraries that use the standard logging are heard from warnings on."""
+    machine = not sys.stderr.isatty()
+    processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    if machine:
+        processors.append(structlog.processors.JSONRenderer())
+    else:
+        processors.append(structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback))
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)

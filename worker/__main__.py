@@ -1,0 +1,22 @@
+"""`python -m worker cpu,control`: a worker without the command line's conveniences, as tests and supervisors use it."""
+
+from __future__ import annotations
+
+import sys
+
+from services.problems import GradproofError
+from services.settings import Settings
+from worker.celery_app import run_worker
+
+
+def main() -> int:
+    """Serve the queues named in the first argument, separated by commas."""
+    try:
+        return run_worker(Settings(), sys.argv[1].split(","))
+    except GradproofError as error:
+        sys.stderr.write(f"{error.title}: {error.message}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

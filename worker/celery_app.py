@@ -1,0 +1,81 @@
+"""Starts a worker: Celery listens for doorbells, the runner does the work.
+
+The pool has threads: see `worker.runner`. Signals: SIGTERM, SIGINT and SIGQUIT all mean that jobs are given back at
+once, without counting as lost, and the process ends as soon as their sandboxes are gone.
+This module must not know what jobs do.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import structlog
+from celery.platforms import SecurityWarning
+from celery.signals import worker_shutting_down
+
+from services.database import Database
+from services.database.migrate import require_current
+from services.jobs.broker import build_broker, queue_names
+from services.jobs.doorbell import Doorbell
+from services.logs import configure_logging
+from services.problems import BadInputError
+from services.settings import Settings
+from worker.runner import Runner
+from worker.tasks import register
+
+log = structlog.get_logger(__name__)
+
+
+class UnknownQueueError(BadInputError):
+    """A worker was asked to serve a queue that does not exist."""
+
+    code = "unknown-queue"
+    title = "There is no such queue"
+
+
+def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | None = None) -> int:
+    """Serve `queues` until a signal comes; returns the exit code. `concurrency`: default from the settings.
+
+    Raises `UnknownQueueError` for a queue that the settings do not have, `SchemaOutdatedError` before migration,
+    `DatabaseUnavailableError` without a database. A broker that is away is waited for.
+    """
+    known = queue_names(settings)
+    for queue in queues:
+        if queue not in known:
+            raise UnknownQueueError(f"there is no queue {queue!r}: there are {', '.join(known)}", queue=queue)
+    configure_logging()
+    # Celery warns whoever runs it as root; mode R of the sandbox wants a root that drops its rights for each job.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    require_current(settings)
+    app = build_broker(settings)
+    doorbell = Doorbell.open(settings)
+    database = Database.open(settings, doorbell.ring)
+    runner = Runner(settings, database, queues)
+    register(app, runner, frozenset(queues))
+
+    def stop(**_: object) -> None:
+        runner.stop()
+
+    worker_shutting_down.connect(stop, weak=False)
+    runner.start()
+    try:
+        worker = app.Worker(
+            hostname=f"gradproof@{runner.id}",
+            queues=list(queues),
+            concurrency=concurrency or settings.concurrency,
+            pool="threads",
+            loglevel="WARNING",
+            quiet=True,
+            without_gossip=True,
+            without_heartbeat=True,
+            without_mingle=True,
+        )
+        worker.start()
+        return int(worker.exitcode or 0)
+    finally:
+        runner.stop()
+        runner.join()
+        worker_shutting_down.disconnect(stop)
+        database.close()
+        doorbell.close()

@@ -1,0 +1,148 @@
+"""The `probe` jobs of one batch: run their targets in one sandbox and report each result as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from services.analyses.work import ProbeWork
+from services.jobs.model import CPU_CLASS, Claim
+from worker.execution import (
+    Batch,
+    BatchJob,
+    BatchOutcome,
+    CheckMessage,
+    HarnessMessage,
+    Message,
+    ReadyMessage,
+    TargetFinishedMessage,
+    Unfinished,
+    run_batch,
+)
+from worker.execution.batch import DeclaredHarness, Device
+from worker.execution.convert import check_info, harness_info
+from worker.sandbox import Launcher, SandboxUnavailableError, open_sandbox
+from worker.tools import Tools
+
+log = structlog.get_logger(__name__)
+
+# The device class of the simulated device, which exists for tests (worker/probe).
+SIMULATED_CLASS = "sim"
+
+
+def probe_targets(claims: Sequence[Claim], tools: Tools) -> None:
+    """Run one batch. All claims are of one analysis and one device class."""
+    work = tools.load(lambda: tools.results.probe_work(claims))
+    try:
+        launcher = open_sandbox(tools.settings)
+        run = _Run(claims, work, tools, launcher)
+        outcome = run_batch(
+            run.batch(), launcher=launcher, settings=tools.settings, on_message=run.hear, cancelled=run.cancelled
+        )
+    except SandboxUnavailableError as error:
+        for claim in claims:
+            _lose(claim, error.message, tools)
+        return
+    run.conclude(outcome)
+
+
+class _Run:
+    """One batch on its way: passes messages on to the database."""
+
+    def __init__(self, claims: Sequence[Claim], work: ProbeWork, tools: Tools, launcher: Launcher) -> None:
+        self._claims: Mapping[str, Claim] = {claim.job_id: claim for claim in claims}
+        self._work = work
+        self._tools = tools
+        self._launcher = launcher
+        self._finished = 0
+
+    def batch(self) -> Batch:
+        """What to run."""
+        first = next(iter(self._claims.values()))
+        return Batch(
+            source=self._tools.store.path(self._work.snapshot_digest),
+            jobs=tuple(self._job(claim) for claim in self._claims.values()),
+            python=self._tools.settings.python,
+            device=_device(first.device_class),
+            tolerances=self._work.tolerances,
+        )
+
+    def cancelled(self) -> bool:
+        """Whether nothing of the batch is ours any more: cancelled, taken away, given back, or all done."""
+        return not any(self._tools.held.holds(claim) for claim in self._claims.values())
+
+    def hear(self, message: Message) -> None:
+        """Store what the probe says."""
+        results, tools = self._tools.results, self._tools
+        match message:
+            case ReadyMessage(torch=torch, devices=devices):
+                analysis_id = next(iter(self._claims.values())).analysis_id
+                mode = self._launcher.mode.value
+                tools.load(lambda: results.ran(analysis_id, torch=torch, devices=devices, sandbox=mode, import_torch=1))
+            case HarnessMessage(job=job, harness=harness, not_run=not_run):
+                claim = self._claims[job]
+                if harness is not None:
+                    tools.report(claim, lambda: results.harness(claim, harness_info(harness)))
+                elif not_run is not None:
+                    tools.report(claim, lambda: results.not_run(claim, not_run.reason, not_run.detail))
+            case CheckMessage(job=job, result=result):
+                claim = self._claims[job]
+                tools.report(claim, lambda: results.check(claim, check_info(result)))
+            case TargetFinishedMessage(job=job):
+                claim = self._claims[job]
+                self._finished += 1
+                tools.end(claim, lambda: results.probed(claim))
+            case _:
+                pass
+
+    def conclude(self, outcome: BatchOutcome) -> None:
+        """Say what became of the jobs that the sandbox did not live to finish."""
+        progress = self._finished > 0 or any(item.started for item in outcome.unfinished)
+        for item in outcome.unfinished:
+            claim = self._claims[item.job]
+            if self._tools.held.holds(claim):
+                self._conclude_one(claim, item, progress=progress)
+
+    def _conclude_one(self, claim: Claim, item: Unfinished, *, progress: bool) -> None:
+        results, tools = self._tools.results, self._tools
+        if item.started and item.cause != "cancelled":
+            tools.end(claim, lambda: results.broke(claim, item.cause, item.detail))
+        elif progress:
+            # Another target took the sandbox down, or a job of this batch was taken away: this one is not to blame.
+            reason = f"its sandbox ended before it began ({item.cause})"
+            tools.end(claim, lambda: results.returned(claim, reason))
+        else:
+            _lose(claim, f"{item.cause}: {item.detail}", tools)
+
+    def _job(self, claim: Claim) -> BatchJob:
+        plan = self._work.plans[claim.job_id]
+        declared = plan.declared
+        return BatchJob(
+            job=claim.job_id,
+            target=plan.declaration,
+            checks=claim.checks,
+            declared=None if declared is None else _declared(declared),
+            hypotheses=plan.hypotheses,
+        )
+
+
+def _lose(claim: Claim, reason: str, tools: Tools) -> None:
+    tools.end(claim, lambda: tools.results.lost(claim, reason))
+
+
+def _device(device_class: str) -> Device:
+    if device_class == CPU_CLASS:
+        return "cpu"
+    return "sim" if device_class == SIMULATED_CLASS else "cuda"
+
+
+def _declared(values: Mapping[str, object]) -> DeclaredHarness:
+    inputs = values["inputs"]
+    assert isinstance(inputs, list | tuple)
+    constructor = values["constructor"]
+    return DeclaredHarness(
+        constructor=None if constructor is None else str(constructor),
+        inputs=tuple(str(value) for value in inputs),
+        provenance=str(values["provenance"]),
+    )

@@ -1,0 +1,184 @@
+"""The heart of a worker process: claims jobs, has them run, keeps their leases, gives them back when it must stop.
+
+Threads, not forked children: what is heavy or dangerous happens in processes of its own (a sandbox, a reader that can
+be killed), so a thread here only waits and writes rows. A thread also lives as long as its sandbox, which
+`--die-with-parent` demands, and a fork of a process with database connections and threads is never made.
+This module must not know Celery, nor what a job of any kind does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from services.analyses.reconciler import Reconciler
+from services.analyses.work import WorkResults
+from services.checks.repository import forget_results
+from services.database import Database, new_id
+from services.database.base import utc_now
+from services.jobs import repository as jobs_repository
+from services.jobs.errors import LeaseLostError
+from services.jobs.model import CONTROL_QUEUE, Claim
+from services.jobs.models import JobKind
+from services.jobs.service import JobService
+from services.settings import Settings
+from services.version import version
+from worker.fetching import fetch_source
+from worker.held import HeldJobs
+from worker.patience import patiently
+from worker.probing import probe_targets
+from worker.reading import read_source
+from worker.tools import Tools
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[Sequence[Claim], Tools], None]
+HANDLERS: Mapping[JobKind, Handler] = {
+    JobKind.INGEST: fetch_source,
+    JobKind.STATIC: read_source,
+    JobKind.PROBE: probe_targets,
+}
+
+
+class Runner:
+    """One worker process."""
+
+    def __init__(self, settings: Settings, database: Database, queues: Sequence[str]) -> None:
+        self.id = new_id()
+        self._settings = settings
+        self._database = database
+        self._queues = tuple(queues)
+        self._jobs = JobService(database, settings)
+        self._held = HeldJobs()
+        self._stop = threading.Event()
+        self._started_at = utc_now()
+        self._threads: list[threading.Thread] = []
+        self._tools = Tools(
+            settings=settings,
+            results=WorkResults(database, settings),
+            held=self._held,
+            stopping=self._stop.is_set,
+        )
+
+    def start(self) -> None:
+        """Begin to report in, to renew leases, and, in a control worker, to look after lost jobs."""
+        self._thread("heartbeat", self._beat)
+        if CONTROL_QUEUE in self._queues:
+            self._thread("reconciler", self._reconcile)
+
+    def stop(self) -> None:
+        """Give all jobs back at once and take no more. May be called from a signal handler: it only sets a flag."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait until the jobs are given back and the worker has said goodbye."""
+        for thread in self._threads:
+            thread.join()
+
+    def serve(self, queue: str) -> int:
+        """Work until the queue is empty; returns how many jobs were taken up. What a doorbell calls."""
+        taken = 0
+        while not self._stop.is_set():
+            claims = self._patiently(lambda: self._jobs.claim(queue, self.id, forget_results))
+            if not claims:
+                break
+            taken += len(claims)
+            self._held.add(claims)
+            try:
+                self._run(claims)
+            finally:
+                for claim in claims:
+                    self._held.drop(claim.job_id)
+        return taken
+
+    def _run(self, claims: Sequence[Claim]) -> None:
+        try:
+            HANDLERS[claims[0].kind](claims, self._tools)
+        except Exception as error:
+            log.exception("job_failed", jobs=[claim.job_id for claim in claims])
+            reason = f"{type(error).__name__}: {error}"
+            for claim in claims:
+                if self._held.holds(claim):
+                    self._lose(claim, reason)
+
+    def _lose(self, claim: Claim, reason: str) -> None:
+        try:
+            self._patiently(lambda: self._tools.results.lost(claim, reason))
+        except LeaseLostError:
+            log.info("lease_lost", job=claim.job_id)
+        except Exception:
+            log.exception("job_abandoned", job=claim.job_id)
+
+    def _patiently(self, operation: Callable[[], T]) -> T:
+        return patiently(operation, patience_s=self._tools.patience_s, given_up=self._stop.is_set)
+
+    # ------------------------------------------------------------------------------------------ threads
+
+    def _thread(self, name: str, body: Callable[[], None]) -> None:
+        thread = threading.Thread(target=body, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _beat(self) -> None:
+        while True:
+            try:
+                self._renew()
+                self._report()
+            except Exception as error:  # noqa: BLE001 - a missed beat is made up for by the next one
+                log.warning("heartbeat_failed", error=f"{type(error).__name__}: {error}")
+            if self._stop.wait(self._settings.heartbeat.total_seconds()):
+                break
+        self._say_goodbye()
+
+    def _renew(self) -> None:
+        claims = self._held.claims()
+        if not claims:
+            return
+        for claim in self._held.keep_only(claims, self._jobs.renew(claims)):
+            log.info("job_taken_away", job=claim.job_id, attempt=claim.attempt)
+
+    def _report(self) -> None:
+        with self._database.unit_of_work() as uow:
+            jobs_repository.report_worker(
+                uow.session,
+                {
+                    "id": self.id,
+                    "host": socket.gethostname(),
+                    "pid": os.getpid(),
+                    "version": version(),
+                    "queues": list(self._queues),
+                    "devices": sorted({queue.removeprefix("gpu.") for queue in self._queues if queue != CONTROL_QUEUE}),
+                    "running": len(self._held.claims()),
+                    "started_at": self._started_at,
+                },
+            )
+
+    def _say_goodbye(self) -> None:
+        claims = self._held.claims()
+        # First the book, so that running jobs see that they are to stop, then the rows.
+        self._held.keep_only(claims, frozenset())
+        try:
+            returned = self._jobs.give_back(claims, "its worker was shut down")
+            with self._database.unit_of_work() as uow:
+                jobs_repository.forget_worker(uow.session, self.id)
+            log.info("worker_stopped", returned=returned)
+        except Exception as error:  # noqa: BLE001 - then the leases run out and the reconciler takes over
+            log.warning("goodbye_failed", error=f"{type(error).__name__}: {error}")
+
+    def _reconcile(self) -> None:
+        reconciler = Reconciler(self._database, self._settings, self.id)
+        while not self._stop.wait(self._settings.reconcile_every.total_seconds()):
+            try:
+                reconciler.tick()
+            except Exception as error:  # noqa: BLE001 - the next round, or another process, makes up for it
+                log.warning("reconciler_failed", error=f"{type(error).__name__}: {error}")
+        try:
+            reconciler.resign()
+        except Exception as error:  # noqa: BLE001 - then the lease runs out
+            log.warning("resign_failed", error=f"{type(error).__name__}: {error}")
