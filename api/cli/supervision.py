@@ -20,6 +20,8 @@ from api.cli.console import say
 _STOP_S: Final = 20.0
 _LONGEST_PAUSE_S: Final = 30.0
 _PR_SET_PDEATHSIG: Final = 1
+# Loaded before any fork: a child of a process with threads may only make system calls.
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class WorkerProcess:
@@ -72,6 +74,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _die_with_parent() -> None:
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)
