@@ -19,12 +19,13 @@ NOBODY: Final = "65534"
 
 # The only shell text there is. It takes everything as parameters, and exists because joining a control group has to
 # happen in the process that becomes bwrap, and a Python callback between fork and exec may deadlock in a program
-# with threads. dash needs 1 ms for it, a second Python 10 ms.
+# with threads. dash needs 1 ms for it, a second Python 10 ms. What the shell adds to the environment goes again.
 JOIN: Final = """
 set -e
 ulimit -c 0
 while [ "$1" != -- ]; do echo $$ > "$1"; shift; done
 shift
+unset PWD OLDPWD SHLVL
 exec "$@"
 """
 
@@ -38,6 +39,7 @@ ulimit -p "$2" 2>/dev/null || ulimit -u "$2"
 shift 2
 [ "$1" = -- ]
 shift
+unset PWD OLDPWD SHLVL
 exec "$@"
 """
 
@@ -55,6 +57,7 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
+unset PWD OLDPWD SHLVL
 exec "$@"
 """
 

