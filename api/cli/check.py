@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -27,12 +28,19 @@ from services.reports.document import Report
 from services.reports.formats import FORMATS, Rendering, report_format
 from services.reports.sources import TreeSources
 from services.settings import Settings
+from services.snapshots.archives import read_archive
 from services.snapshots.directories import read_directory
+from services.snapshots.git import fetch
 from services.snapshots.model import SourceTree
 from services.snapshots.store import SnapshotStore
 from worker.local import LocalAnalysis, LocalOptions, SilentProgress
 
 Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]  # the choices are data
+
+
+# A scheme (https://, also ext:: and file://, which are refused by name), or the host part of git's scp form.
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[\w.-]+@[\w.-]+:")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 
 
 class Device(StrEnum):
@@ -62,7 +70,9 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    paths: list[Path] = typer.Argument(metavar="PATH…", help="A directory, or Python files."),
+    paths: list[str] = typer.Argument(
+        metavar="PATH…", help="A directory, Python files, an archive (.zip, .tar, .tar.gz), or an https git URL."
+    ),
     static_only: bool = typer.Option(False, "--static-only", help="Read only: run nothing."),
     rules: str = typer.Option("", help="Only these rules: ids, names, or beginnings of ids, with commas between."),
     checks: str = typer.Option("", help="Only these checks, with commas between."),
@@ -75,21 +85,21 @@ def check(
         True, "--sandbox/--no-sandbox", help="--no-sandbox: run the code unconfined. Only for code of your own."
     ),
 ) -> None:
-    """Check a local directory or file: read it, run it in a sandbox, and say what was found.
+    """Check a directory, file, archive or git URL: read it, run it in a sandbox, and say what was found.
 
     Exit codes: 0 the gate passed; 1 it failed; 2 the input can't be used; 3 Gradproof or its surroundings failed.
     """
     options = AnalysisOptions.parse({"static_only": static_only, "checks": _words(checks), "rules": _words(rules)})
     settings = _settings(python, sandbox=sandbox)
     console = people()
-    with _tree(paths) as (tree, only), _progress(console) as progress:
+    with _tree(paths, settings) as (tree, only), _progress(console) as progress:
         analysis = LocalAnalysis.run(
             tree,
             settings=settings,
             options=LocalOptions(
                 analysis=options,
                 device=device.value,
-                known=_known(base, paths[0]) if base else None,
+                known=_known(base, Path(paths[0])) if base else None,
                 only=only,
             ),
             progress=progress,
@@ -132,12 +142,13 @@ def _settings(python: Path | None, *, sandbox: bool) -> Settings:
 
 
 @contextmanager
-def _tree(paths: list[Path]) -> Iterator[tuple[SourceTree, frozenset[str] | None]]:
+def _tree(words: list[str], settings: Settings) -> Iterator[tuple[SourceTree, frozenset[str] | None]]:
     """The tree to read and, when only parts of it were asked for, the files that count."""
-    if len(paths) == 1:
-        with read_directory(paths[0]) as tree:
+    if len(words) == 1:
+        with _single(words[0], settings) as tree:
             yield tree, None
         return
+    paths = [Path(word) for word in words]
     absolute = [path.absolute() for path in paths]
     missing = [path for path in paths if not path.exists()]
     if missing:
@@ -149,6 +160,17 @@ def _tree(paths: list[Path]) -> Iterator[tuple[SourceTree, frozenset[str] | None
         wanted = [path.relative_to(top).as_posix() for path in absolute]
         only = frozenset(file for file in tree for want in wanted if want in (".", file) or file.startswith(f"{want}/"))
         yield tree, only
+
+
+def _single(word: str, settings: Settings) -> SourceTree:
+    path = Path(word)
+    if not path.exists() and _REMOTE.match(word):
+        tree, _ = fetch(word, None, settings)
+        return tree
+    if path.is_file() and path.name.endswith(_ARCHIVES):
+        with path.open("rb") as stream:
+            return read_archive(stream, path.name)
+    return read_directory(path)
 
 
 def _known(base: str, path: Path) -> frozenset[str]:
