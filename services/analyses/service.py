@@ -292,7 +292,7 @@ def _digest(source: Snapshot | GitSource, options: AnalysisOptions, project: str
 
 
 def _source(row: AnalysisRow) -> Source:
-    return Source(kind=row.source_kind, url=row.source_url, commit=row.source_commit)  # type: ignore[arg-type]
+    return Source(kind=row.source_kind, url=row.source_url, commit=row.source_commit)
 
 
 def _origin(row: AnalysisRow) -> SnapshotOrigin:
@@ -322,7 +322,7 @@ def _info(row: AnalysisRow) -> AnalysisInfo:
         id=row.id,
         created_at=row.created_at,
         finished_at=ended,
-        status=row.status,  # type: ignore[arg-type]
+        status=row.status,
         duration_s=None if ended is None else round((ended - row.created_at).total_seconds(), 3),
         reason=row.reason,
     )

@@ -156,7 +156,7 @@ def check_info(row: CheckResultRow) -> CheckInfo:
     """One result as the report knows it."""
     return CheckInfo(
         check=row.check_name,
-        verdict=row.verdict,  # type: ignore[arg-type]
+        verdict=row.verdict,
         device=row.device,
         summary=row.summary,
         diagnosis=None if row.diagnosis is None else Diagnosis.model_validate(row.diagnosis),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import Celery
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE, gpu_queue
 from services.settings import Settings
@@ -47,7 +47,7 @@ def build_broker(settings: Settings) -> Celery:
         task_ignore_result=True,
         # Ringing is best effort: three tries within half a second, then the reconciler does it.
         task_publish_retry_policy={"max_retries": 3, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2},
-        task_queues=[Queue(name, Exchange(name, type="direct"), routing_key=name) for name in queue_names(settings)],
+        task_queues=[_queue(name) for name in queue_names(settings)],
         task_serializer="json",
         task_store_errors_even_if_ignored=False,
         timezone="UTC",
@@ -60,6 +60,10 @@ def build_broker(settings: Settings) -> Celery:
         worker_send_task_events=False,
     )
     return app
+
+
+def _queue(name: str) -> Queue:
+    return Queue(name, Exchange(name, type="direct"), routing_key=name)  # type: ignore[no-untyped-call]
 
 
 def _transport_options(settings: Settings, url: str) -> dict[str, Any]:

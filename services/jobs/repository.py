@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
-from sqlalchemy import CursorResult, Select, and_, delete, func, or_, select, update
+from sqlalchemy import CursorResult, and_, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased
 
@@ -68,7 +68,11 @@ def next_analysis(session: Session, queue: str) -> str | None:
 def claim(
     session: Session, *, analysis_id: str, queue: str, owner: str, lease: timedelta, batch: int
 ) -> tuple[Claim, ...]:
-    """Take up to `batch` queued probe jobs of one device class, or one job of another kind, in one UPDATE."""
+    """Take up to `batch` queued probe jobs of one device class, or one job of another kind, in one UPDATE.
+
+    The choice is a common table expression, because PostgreSQL may evaluate a plain subquery once for each row, and
+    then takes `batch` more each time.
+    """
     first = session.execute(
         select(JobRow.kind, JobRow.device_class)
         .where(JobRow.analysis_id == analysis_id, JobRow.queue == queue, JobRow.state == JobState.QUEUED)
@@ -90,10 +94,11 @@ def claim(
         .order_by(JobRow.id)
         .limit(batch if kind == JobKind.PROBE else 1)
         .with_for_update(skip_locked=True)
+        .cte("chosen")
     )
     rows = session.execute(
         update(JobRow)
-        .where(JobRow.id.in_(chosen), JobRow.state == JobState.QUEUED)
+        .where(JobRow.id.in_(select(chosen.c.id)), JobRow.state == JobState.QUEUED)
         .values(
             state=JobState.LEASED,
             attempt=JobRow.attempt + 1,
@@ -266,15 +271,15 @@ def unsettled(session: Session, limit: int = 100) -> Sequence[str]:
 
 def open_jobs(session: Session, analysis_id: str) -> int:
     """How many jobs of the analysis have not ended."""
-    statement: Select[tuple[int]] = select(func.count()).where(
-        JobRow.analysis_id == analysis_id, JobRow.state.in_(OPEN_STATES)
-    )
-    return session.scalar(statement) or 0
+    still_open = (JobRow.analysis_id == analysis_id, JobRow.state.in_(OPEN_STATES))
+    return session.scalar(select(func.count()).where(*still_open)) or 0
 
 
 def jobs_of(session: Session, analysis_id: str) -> Sequence[JobRow]:
     """All jobs of an analysis, in the order of their creation."""
-    return session.scalars(select(JobRow).where(JobRow.analysis_id == analysis_id).order_by(JobRow.id)).all()
+    statement = select(JobRow).where(JobRow.analysis_id == analysis_id).order_by(JobRow.id)
+    # Transitions are plain UPDATEs: rows that this session has seen before may be stale.
+    return session.scalars(statement.execution_options(populate_existing=True)).all()
 
 
 def counts(session: Session, analysis_id: str) -> dict[tuple[str, str], int]:
