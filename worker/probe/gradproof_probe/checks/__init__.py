@@ -1,0 +1,15 @@
+"""The runtime checks, one class a module. `ALL_CHECKS` is what documentation is made from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gradproof_probe.checks.base import Check
+from gradproof_probe.checks.gradcheck import Gradcheck
+
+ALL_CHECKS: Final[tuple[Check, ...]] = (Gradcheck(),)
+
+
+def find_check(name: str) -> Check:
+    """Raises `KeyError` for a name that this version doesn't know."""
+    return {check.name: check for check in ALL_CHECKS}[name]

@@ -1,0 +1,94 @@
+"""What every check is given and what it gives back. A check runs in a process of its own and may be killed there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from gradproof_probe.harness.recipe import Recipe
+from gradproof_probe.importing import Resolved
+from gradproof_probe.lines import plain
+
+Verdict = Literal["pass", "fail", "inconclusive", "skipped", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Documentation:
+    """Plain Markdown sentences for the documentation page of the check."""
+
+    summary: str
+    what_it_does: str
+    how_it_decides: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The named cause: `cause` is a stable word, `text` a sentence, `numbers` what it rests on."""
+
+    cause: str
+    text: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """`path` (relative to the source root) and `line` are where the fault is, if it could be attributed."""
+
+    verdict: Verdict
+    summary: str
+    device: str = "cpu"
+    diagnosis: Diagnosis | None = None
+    path: str | None = None
+    line: int | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    repro: str | None = None
+
+    def to_wire(self, check: str, duration_s: float) -> dict[str, Any]:
+        diagnosis = None
+        if self.diagnosis is not None:
+            diagnosis = {
+                "cause": self.diagnosis.cause,
+                "text": self.diagnosis.text,
+                "numbers": plain(dict(self.diagnosis.numbers)),
+            }
+        return {
+            "check": check,
+            "verdict": self.verdict,
+            "device": self.device,
+            "summary": self.summary,
+            "diagnosis": diagnosis,
+            "path": self.path,
+            "line": self.line,
+            "evidence": plain(dict(self.evidence)),
+            "repro": self.repro,
+            "duration_s": round(duration_s, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """One target with its harness, and the bounds. `deadline` is monotonic seconds: a check that needs longer says
+    `inconclusive` with what it has; one that doesn't is killed."""
+
+    resolved: Resolved
+    recipe: Recipe
+    source_root: Path
+    device: str
+    seed: int
+    deadline: float
+    inductor_s: float = 0.0
+    tolerances: Mapping[str, float] = field(default_factory=dict)
+
+
+class Check(ABC):
+    """A kind of run. One subclass per module of this package; its documentation is what the docs and pages show."""
+
+    name: ClassVar[str]
+    documentation: ClassVar[Documentation]
+
+    @abstractmethod
+    def run(self, context: CheckContext) -> CheckResult:
+        """Never raises for a fault of the submitted code: that is a result."""

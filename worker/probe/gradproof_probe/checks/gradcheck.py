@@ -1,0 +1,222 @@
+"""Does autograd return the derivative? The check over one target; the method is in `gradproof_probe.gradients`."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
+from gradproof_probe.gradients.attribution import Place, backward_return, innermost
+from gradproof_probe.gradients.breaks import Breaks
+from gradproof_probe.gradients.examination import Examination, Examiner
+from gradproof_probe.gradients.experiment import Experiment, ForwardError
+from gradproof_probe.gradients.functions import Recorder, submitted_functions
+from gradproof_probe.harness.constructors import parameters_of
+from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
+from gradproof_probe.harness.trial import DEFINITE_FAULTS
+from gradproof_probe.importing import describe_error
+
+
+class Gradcheck(Check):
+    name: ClassVar[str] = "gradcheck"
+    documentation: ClassVar[Documentation] = Documentation(
+        summary="Compares the gradient that autograd returns with the derivative of what the forward computes.",
+        what_it_does=(
+            "Module, parameters and floating inputs are promoted to float64. For random directions `u` over all inputs "
+            "and parameters and random weights `v` over all outputs, `v·f(x + t u)` is differentiated numerically "
+            "(Ridders' extrapolation with an error estimate) and compared with the product of autograd's gradient and "
+            "`u`. Before each evaluation the module's state is put back and every generator reseeded. Then one graph "
+            "is walked twice, with incoming gradients of other memory layouts and other sizes. When something "
+            "differs, single coordinates are compared to name the cause, and each custom `autograd.Function` that was "
+            "called is examined by itself to find the place."
+        ),
+        how_it_decides=(
+            "`fail` needs a difference beyond ten times the error estimate and 1e-7 of the gradient's size, seen again "
+            "at points close by, no corner of the function at the point, and no sign that the difference is meant "
+            "(straight-through, surrogate, reversal, scaling, `detach`); or an error raised by the code's own backward, "
+            "or a backward that writes to what it was given. `inconclusive` says which of these stood in the way, or "
+            "that rounding, randomness or a zero gradient left nothing to compare. `pass` means that no probe "
+            "differed, and that at least half of them could have told."
+        ),
+    )
+
+    def run(self, context: CheckContext) -> CheckResult:
+        if context.recipe.reason == "no differentiable output":
+            return CheckResult("skipped", "there is no gradient to check: no output depends differentiably on an input")
+        try:
+            found = self._examine(context)
+        except ExpressionError as error:
+            return _constructor_raised(context, error)
+        return _result(context, found)
+
+    def _examine(self, context: CheckContext) -> Examination:
+        resolved = context.resolved
+        function = resolved.value if resolved.target.kind == "autograd_function" else None
+        names = _argument_names(context)
+
+        def make(precision: torch.dtype | None) -> Experiment:
+            with default_dtype(precision or torch.get_default_dtype()):
+                built = build(resolved, context.recipe, seed=context.seed)
+            return Experiment(
+                built.call, built.args, built.kwargs, built.instance,
+                seed=context.seed, precision=precision, argument_names=names,
+            )
+
+        found = Examiner(
+            make, source_root=context.source_root, seed=context.seed, deadline=context.deadline, function=function
+        ).examine()
+        if function is not None:
+            return _placed(found, function, context)
+        return _blame(found, make, context)
+
+
+def _argument_names(context: CheckContext) -> list[str]:
+    value: Any = context.resolved.value
+    kind = context.resolved.target.kind
+    function = value if kind == "function" else value.forward
+    parameters = parameters_of(function) if kind == "module" else _plain(function)
+    if kind == "autograd_function" and parameters and parameters[0].name in ("ctx", "context", "self", "_", "cls"):
+        parameters = parameters[1:]
+    return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+
+
+def _plain(function: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _placed(found: Examination, function: type, context: CheckContext) -> Examination:
+    if found.place is None and found.verdict == "fail":
+        found.place = backward_return(function, context.source_root)
+    return found
+
+
+def _blame(found: Examination, make: Any, context: CheckContext) -> Examination:
+    """A failing module or function: is it one of the custom Functions in it, or a cut that was meant?"""
+    if found.verdict != "fail" or found.place is not None:
+        return found
+    recorder, breaks = Recorder(context.source_root), Breaks(context.source_root)
+    try:
+        with default_dtype(torch.float64):
+            experiment = make(torch.float64)
+            with recorder.watching(submitted_functions(context.source_root)), breaks.watching():
+                experiment.run()
+    except (ForwardError, RuntimeError):
+        return found
+    inner = _functions(recorder, context)
+    for function, examination in inner:
+        if examination.verdict == "fail":
+            examination.evidence = {**found.evidence, "function": function.__qualname__}
+            examination.worst = found.worst
+            return _placed(examination, function, context)
+    if not found.mismatch:
+        return found
+    meant = [(function, examination) for function, examination in inner if examination.by_design]
+    if meant:
+        function, examination = meant[0]
+        return replace(
+            found, verdict="inconclusive", cause=examination.cause,
+            text=f"the gradient differs from differences because of {function.__qualname__}: {examination.text}",
+        )
+    return _explained(found, make, breaks, context)
+
+
+def _functions(recorder: Recorder, context: CheckContext) -> list[tuple[type, Examination]]:
+    found = []
+    for call in recorder.calls:
+        if time.monotonic() > context.deadline:
+            break
+
+        def make(precision: torch.dtype | None, call: Any = call) -> Experiment:
+            return Experiment(
+                call.function.apply, call.args, {}, None, seed=context.seed, precision=precision,
+                argument_names=_function_names(call.function),
+            )
+
+        examination = Examiner(
+            make, source_root=context.source_root, seed=context.seed, deadline=context.deadline, function=call.function
+        ).examine()
+        found.append((call.function, examination))
+    return found
+
+
+def _function_names(function: Any) -> list[str]:
+    names = [parameter.name for parameter in _plain(function.forward)]
+    return names[1:] if names[:1] in (["ctx"], ["context"], ["self"]) else names
+
+
+def _explained(found: Examination, make: Any, breaks: Breaks, context: CheckContext) -> Examination:
+    """Cuts, hooks, randomness and coarse arithmetic each explain a difference without a fault of the author's."""
+    cuts = [item for item in breaks.found if item.what != "register_hook"]
+    if cuts:
+        first = next((item for item in cuts if item.place is not None), cuts[0])
+        where = f"{first.place.path}:{first.place.line}" if first.place else "a library's code"
+        vanishes = _counterfactual(make, context)
+        if vanishes is not False:
+            why = "the difference vanishes when it does nothing" if vanishes else "it can't be told apart from a fault"
+            return replace(
+                found, verdict="inconclusive", cause="stop_gradient", place=first.place,
+                text=f"the gradient is cut by {first.what} at {where}; {why}",
+                numbers={"cuts": [f"{c.what} {c.place.path}:{c.place.line}" for c in cuts if c.place][:10]},
+            )
+    if any(item.what == "register_hook" for item in breaks.found):
+        return replace(found, verdict="inconclusive", cause="gradient_hook", text="a hook may change gradients on purpose")
+    if found.drawn:
+        return replace(
+            found, verdict="inconclusive", cause="random",
+            text="it draws random numbers: a path-wise gradient of a sampler isn't the derivative at a fixed seed",
+        )
+    if not found.precise:
+        return replace(found, verdict="inconclusive", cause="imprecise", text="it doesn't compute in float64 throughout")
+    return found
+
+
+def _counterfactual(make: Any, context: CheckContext) -> bool | None:
+    """Whether autograd agrees with differences once detach and no_grad do nothing; None if that can't be run."""
+    breaks = Breaks(context.source_root)
+    try:
+        with breaks.watching(bridge=True):
+            found = Examiner(
+                make, source_root=context.source_root, seed=context.seed, deadline=context.deadline
+            ).examine()
+    except (RuntimeError, ForwardError, TypeError, AttributeError):
+        return None
+    if found.verdict == "pass":
+        return True
+    return False if found.mismatch else None
+
+
+def _constructor_raised(context: CheckContext, error: ExpressionError) -> CheckResult:
+    fault = DEFINITE_FAULTS.search(str(error.cause)) is not None
+    place = innermost(error.cause.__traceback__, context.source_root) or Place(
+        context.resolved.target.path, context.resolved.target.line
+    )
+    text = f"the {error.part} raises {describe_error(error.cause)}"
+    return CheckResult(
+        "fail" if fault else "error", text,
+        diagnosis=Diagnosis("constructor_raises", text) if fault else None, path=place.path, line=place.line,
+    )
+
+
+def _result(context: CheckContext, found: Examination) -> CheckResult:
+    target = context.resolved.target
+    place = found.place or Place(target.path, target.line)
+    evidence = dict(found.evidence)
+    if found.worst is not None:
+        evidence["worst"] = found.worst
+    diagnosed = found.verdict in ("fail", "inconclusive")
+    return CheckResult(
+        verdict=found.verdict,
+        summary=found.text,
+        diagnosis=Diagnosis(found.cause, found.text, found.numbers) if diagnosed else None,
+        path=place.path if found.verdict != "pass" else None,
+        line=place.line if found.verdict != "pass" else None,
+        evidence=evidence,
+        repro=None,
+    )

@@ -1,0 +1,1 @@
+"""Analytic against numeric derivatives: evaluating, probing, locating, naming the cause."""

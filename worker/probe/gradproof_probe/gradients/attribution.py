@@ -1,0 +1,149 @@
+"""From a class or an exception to a file and a line of the submitted source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`path` is relative to the source root, `line` 1-based."""
+
+    path: str
+    line: int
+
+
+def relative(filename: str, source_root: Path) -> str | None:
+    """`filename` relative to the source root; None if it lies outside."""
+    try:
+        return str(Path(filename).resolve().relative_to(source_root.resolve()))
+    except (ValueError, OSError):
+        return None
+
+
+def innermost(traceback: TracebackType | None, source_root: Path) -> Place | None:
+    """The innermost submitted frame of a traceback."""
+    place = None
+    while traceback is not None:
+        path = relative(traceback.tb_frame.f_code.co_filename, source_root)
+        if path is not None:
+            place = Place(path, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return place
+
+
+def calling_line(source_root: Path) -> Place | None:
+    """The innermost submitted frame of the running stack."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not filename.startswith("<"):
+            path = relative(filename, source_root)
+            if path is not None:
+                return Place(path, frame.f_lineno)
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def backward_return(function: type, source_root: Path) -> Place | None:
+    """The last `return` of the Function's backward, or its `def` if it returns nothing."""
+    try:
+        lines, start = inspect.getsourcelines(function.backward)  # type: ignore[attr-defined]
+        filename = inspect.getsourcefile(function.backward)  # type: ignore[attr-defined]
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError, AttributeError):
+        return None
+    path = relative(filename or "", source_root)
+    if path is None:
+        return None
+    returns = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    definition = next((node.lineno for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), 1)
+    return Place(path, start - 1 + (max(returns) if returns else definition))
+
+
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class ForwardTraces:
+    """While open, anomaly mode remembers where each node was made; `place()` tells where the failing one was."""
+
+    def __init__(self, source_root: Path) -> None:
+        self._root = source_root
+        self._messages: list[str] = []
+
+    def place(self) -> Place | None:
+        for message in reversed(self._messages):
+            if "Traceback of forward call" in message:
+                frames = [(relative(name, self._root), int(line)) for name, line in _FRAME.findall(message)]
+                own = [(path, line) for path, line in frames if path is not None]
+                if own:
+                    return Place(*own[-1])
+        return None
+
+    @contextmanager
+    def open(self) -> Iterator[ForwardTraces]:
+        with warnings.catch_warnings(record=True) as caught, torch.autograd.detect_anomaly(check_nan=False):
+            warnings.simplefilter("always")
+            try:
+                yield self
+            finally:
+                self._messages += [str(item.message) for item in caught]
+
+
+_VERSIONS: Final = re.compile(r"is at version (\d+); expected version (\d+)")
+
+
+class InPlaceWrites(torch.overrides.TorchFunctionMode):
+    """Notes the line of every in-place write, with the version that the tensor then has."""
+
+    def __init__(self, source_root: Path) -> None:
+        super().__init__()
+        self._root = source_root
+        self._writes: dict[int, list[tuple[int, Place]]] = {}
+        self._alive: list[torch.Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        target = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        before = _version(target)
+        result = func(*args, **(kwargs or {}))
+        after = _version(target)
+        if target is not None and before is not None and after is not None and after > before:
+            place = calling_line(self._root)
+            if place is not None:
+                self._alive.append(target)  # keeps the storage, and with it its address, from being used again
+                self._writes.setdefault(target.untyped_storage().data_ptr(), []).append((after, place))
+        return result
+
+    def blame(self, message: str) -> Place | None:
+        """The write that made the version in an error message one too many, if it can only be one place."""
+        match = _VERSIONS.search(message)
+        if match is None:
+            return None
+        expected = int(match[2])
+        places = []
+        for writes in self._writes.values():
+            later = [place for version, place in writes if version > expected]
+            if later and max(version for version, _ in writes) >= int(match[1]):
+                places.append(later[0])
+        return places[0] if places else None
+
+
+def _version(tensor: torch.Tensor | None) -> int | None:
+    if tensor is None or tensor.is_inference():
+        return None
+    return int(tensor._version)

@@ -1,0 +1,466 @@
+"""The examination of one call: is what autograd returns the derivative of what the forward computes?
+
+Used by the check for a whole target, again for each custom Function that a failing module goes through, and by the
+library. A verdict of `fail` needs evidence that is stable: several random probes, at more than one point, beyond the
+error estimate, and no sign that the difference is meant.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from gradproof_probe.gradients import scenarios
+from gradproof_probe.gradients.attribution import ForwardTraces, InPlaceWrites, Place, innermost
+from gradproof_probe.gradients.diagnosis import Comparison, Named, diagnose
+from gradproof_probe.gradients.experiment import (
+    BackwardError,
+    Experiment,
+    ForwardError,
+    Variable,
+    differentiable,
+    rms,
+)
+from gradproof_probe.gradients.functions import BY_DESIGN, STEPLIKE, speaks_of_design
+from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
+from gradproof_probe.gradients.probing import (
+    ROUNDING,
+    Linearisation,
+    Probe,
+    UnstableError,
+    linearise,
+    probe,
+    random_directions,
+    ridders,
+)
+from gradproof_probe.harness.recipe import default_dtype
+from gradproof_probe.harness.trial import DEFINITE_FAULTS, NO_DERIVATIVE
+from gradproof_probe.importing import describe_error
+
+Outcome = Literal["pass", "fail", "inconclusive", "error"]
+PROBES: Final = 3  # three random pairs found 100 % of errors visible on ordinary input (checks facts 2.4)
+BASES: Final = 3  # points: as given, then moved by 1e-3 of the root mean square, twice
+JITTER: Final = 1e-3
+COORDINATES: Final = 64  # compared one by one when something is wrong; all of a variable that has no more
+
+Make = Callable[[torch.dtype | None], Experiment]
+
+
+@dataclass(slots=True)
+class Examination:
+    verdict: Outcome
+    cause: str
+    text: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+    evidence: dict[str, Any] = field(default_factory=dict)
+    place: Place | None = None
+    worst: dict[str, Any] | None = None
+    by_design: bool = False
+    # A difference between autograd and differences was seen (at all probes); the cause may lie further inside.
+    mismatch: bool = False
+    drawn: bool = False
+    precise: bool = True
+
+
+class Examiner:
+    """`deadline`: monotonic seconds after which no new step is begun. `function`: the Function under test, if one."""
+
+    def __init__(
+        self, make: Make, *, source_root: Path, seed: int, deadline: float, function: type | None = None
+    ) -> None:
+        self._make = make
+        self._root = source_root
+        self._seed = seed
+        self._deadline = deadline
+        self._function = function
+        self._generator = torch.Generator().manual_seed(seed + 7)
+        self._evidence: dict[str, Any] = {}
+        self._rounding = ROUNDING[torch.float64]
+        self._single = False
+        self._random: set[str] = set()
+
+    def examine(self) -> Examination:
+        try:
+            return self._examine()
+        except ForwardError as error:
+            return self._raised(error.cause, "forward_raises", "the forward")
+        except BackwardError as error:
+            return self._raised(error.cause, "backward_raises", "the backward")
+        except UnstableError as error:
+            return self._result("inconclusive", "unstable", str(error))
+        except _GradientNotFiniteError as error:
+            return self._result(
+                "fail", "nan_gradient", f"the outputs are finite, but the gradient for {error} isn't", {"variables": error.names}
+            )
+
+    def _examine(self) -> Examination:
+        experiment = self._promoted()
+        problem = self._precondition(experiment)
+        if problem is not None:
+            return problem
+        with default_dtype(torch.float32 if self._single else torch.float64):
+            side = scenarios.side_effects(experiment, self._generator)
+            if side is not None:
+                return self._result("fail", side.cause, side.text, side.numbers)
+            probes, line = self._probes(experiment)
+            if line is None:
+                return self._nothing_to_compare(experiment)
+            judged = [item.judgement for item in probes]
+            self._note(probes, experiment)
+            if "mismatch" in judged:
+                return self._mismatch(experiment, line, probes)
+            if judged.count("agree") < max(1, len(judged) // 2):
+                return self._undecided(probes)
+            return self._agreed(experiment, probes)
+
+    # -- preparation
+
+    def _promoted(self) -> Experiment:
+        """In float64; in the given dtypes where the code can't be promoted."""
+        try:
+            with default_dtype(torch.float64):
+                experiment = self._make(torch.float64)
+                experiment.run()
+            return experiment
+        except ForwardError as error:
+            if DEFINITE_FAULTS.search(str(error.cause)):
+                raise
+            first = error
+        except RuntimeError as error:
+            first = ForwardError(error)
+        experiment = self._make(None)
+        try:
+            experiment.run()
+        except ForwardError:
+            raise first from None
+        self._single = True
+        self._rounding = ROUNDING[torch.float32]
+        self._evidence["precision"] = f"float32: in float64 it raises {describe_error(first.cause, 200)}"
+        return experiment
+
+    def _precondition(self, experiment: Experiment) -> Examination | None:
+        outputs = experiment.run()
+        if not differentiable(outputs):
+            return self._result("inconclusive", "no_differentiable_output", "no output depends differentiably on an input")
+        for output in outputs:
+            if not bool(torch.isfinite(output.value).all()):
+                where = output.path or "the output"
+                return self._result("inconclusive", "not_finite", f"{where} isn't finite at these inputs")
+        again = experiment.run()
+        if [o.value.shape for o in outputs] != [o.value.shape for o in again] or not all(
+            torch.equal(a.value, b.value) for a, b in zip(outputs, again, strict=True)
+        ):
+            spread = max(
+                (float((a.value - b.value).abs().max()) for a, b in zip(outputs, again, strict=False)
+                 if a.value.shape == b.value.shape and a.value.numel()),
+                default=math.inf,
+            )
+            return self._result(
+                "inconclusive", "nondeterministic",
+                "two evaluations with the same inputs, state and seeds differ", {"spread": spread},
+            )
+        with PrecisionTrace() as trace:
+            experiment.run()
+        if trace.narrow.dtype is not None and not self._single:
+            self._rounding = COARSE[trace.narrow.dtype]
+            self._evidence["computes_in"] = f"{trace.narrow.dtype} inside ({trace.narrow.operation})"
+        self._random = trace.narrow.random
+        if self._random:
+            self._evidence["random"] = sorted(self._random)
+        return None
+
+    # -- probing
+
+    def _probes(self, experiment: Experiment) -> tuple[list[Probe], Linearisation | None]:
+        probes: list[Probe] = []
+        line: Linearisation | None = None
+        for number in range(PROBES + 2):
+            if probes and time.monotonic() > self._deadline:
+                self._evidence["stopped"] = "the time limit was near"
+                break
+            line = self._linearise(experiment)
+            self._no_gradient(experiment, line)
+            live = {i for i, gradient in enumerate(line.gradients) if gradient is not None}
+            if not live:
+                return [], None
+            if any(not bool(torch.isfinite(g).all()) for g in line.gradients if g is not None):
+                raise _GradientNotFiniteError(
+                    [v.name for v, g in zip(experiment.variables, line.gradients, strict=True)
+                     if g is not None and not bool(torch.isfinite(g).all())]
+                )
+            only = self._share(experiment, live, number)
+            if only is None:
+                break
+            found = probe(line, random_directions(experiment, self._generator, only))
+            probes.append(found)
+            if found.judgement == "mismatch":
+                return probes, line
+            if found.judgement == "kink" and number + 1 < PROBES:
+                experiment.rebase(self._generator, JITTER)
+                self._evidence["kinks"] = self._evidence.get("kinks", 0) + 1
+        return probes, line
+
+    def _share(self, experiment: Experiment, live: set[int], number: int) -> set[int] | None:
+        """All variables at once, then the inputs and the parameters by themselves: large ones can hide small ones."""
+        if number < PROBES:
+            return live
+        kind = "input" if number == PROBES else "parameter"
+        some = {i for i in live if experiment.variables[i].kind == kind}
+        return some if some and some != live else None
+
+    def _linearise(self, experiment: Experiment) -> Linearisation:
+        """Inputs that torch has no derivative for become constants."""
+        while True:
+            try:
+                return linearise(experiment, self._generator, rounding=self._rounding, single=self._single)
+            except BackwardError as error:
+                candidates = [v for v in experiment.variables if v.kind == "input"]
+                if not NO_DERIVATIVE.search(str(error.cause)) or not candidates or len(experiment.variables) < 2:
+                    raise
+                experiment.drop(candidates[-1])
+                self._evidence.setdefault("held_constant", []).append(candidates[-1].name)
+
+    def _no_gradient(self, experiment: Experiment, line: Linearisation) -> None:
+        names = [v.name for v, g in zip(experiment.variables, line.gradients, strict=True) if g is None]
+        if names:
+            self._evidence["no_gradient_for"] = names[:20]
+
+    def _note(self, probes: Sequence[Probe], experiment: Experiment) -> None:
+        self._evidence["probes"] = [
+            {
+                "judgement": item.judgement,
+                "analytic": item.analytic,
+                "numeric": item.numeric,
+                "error_estimate": item.error,
+            }
+            for item in probes
+        ]
+        self._evidence["evaluations"] = experiment.evaluations
+        self._evidence["variables"] = len(experiment.variables)
+        self._evidence["elements"] = experiment.size
+
+    # -- verdicts
+
+    def _agreed(self, experiment: Experiment, probes: Sequence[Probe]) -> Examination:
+        if all(item.scale == 0 for item in probes):
+            return self._result("inconclusive", "vacuous", "every gradient is zero here: nothing was tested")
+        side = scenarios.layouts(experiment, self._generator)
+        if side is not None:
+            return self._result("fail", side.cause, side.text, side.numbers)
+        side = scenarios.linearity(experiment, self._generator)
+        if side is not None:
+            return self._not_linear(side, experiment)
+        error = max((item.difference / max(item.scale, 1e-300) for item in probes if item.judgement == "agree"), default=0.0)
+        return self._result(
+            "pass", "agrees",
+            f"autograd agrees with differences along {len(probes)} random directions, relative error {error:.1e}",
+            {"relative_error": error},
+        )
+
+    def _undecided(self, probes: Sequence[Probe]) -> Examination:
+        if all(item.scale == 0 for item in probes):
+            return self._result("inconclusive", "vacuous", "every gradient is zero here: nothing was tested")
+        if any(item.judgement == "kink" for item in probes):
+            return self._result(
+                "inconclusive", "kinks", "one-sided derivatives differ at every point tried: a corner or a jump"
+            )
+        return self._result(
+            "inconclusive", "imprecise", "the differences are too imprecise here to say anything about the gradient"
+        )
+
+    def _nothing_to_compare(self, experiment: Experiment) -> Examination:
+        names = ", ".join(variable.name for variable in experiment.variables[:5])
+        return self._result("inconclusive", "no_gradient", f"no gradient is returned for any of {names or 'no inputs'}")
+
+    def _not_linear(self, side: scenarios.Side, experiment: Experiment) -> Examination:
+        """A backward is linear in grad_output; what isn't is wrong, unless it exists to change gradients."""
+        word = speaks_of_design(self._function) if self._function is not None else None
+        if self._identity(experiment) or word is not None or side.cause != "ignores_grad_output":
+            found = self._result(
+                "inconclusive", "gradient_transform",
+                f"{side.text}; {'the forward is the identity' if word is None else f'its source speaks of {word!r}'}"
+                if self._identity(experiment) or word is not None else side.text,
+                side.numbers,
+            )
+            found.by_design = True
+            return found
+        return self._result("fail", side.cause, side.text, side.numbers)
+
+    def _mismatch(self, experiment: Experiment, line: Linearisation, probes: Sequence[Probe]) -> Examination:
+        """Seen once: look at it again at other points and directions before any verdict."""
+        if self._random:
+            self._evidence["note"] = "draws random numbers; reseeded before each evaluation"
+        confirmed, tried = 0, 0
+        kept = [variable.base.clone() for variable in experiment.variables]
+        live = {i for i, gradient in enumerate(line.gradients) if gradient is not None}
+        judgements: list[str] = []
+        for base in range(BASES):
+            if base:
+                experiment.rebase(self._generator, JITTER)
+            again = self._linearise(experiment)
+            found = probe(again, random_directions(experiment, self._generator, live))
+            judgements.append(found.judgement)
+            tried += 1
+            confirmed += found.judgement == "mismatch"
+        for variable, value in zip(experiment.variables, kept, strict=True):
+            variable.base = value
+        experiment.put_back()
+        self._evidence["repeats"] = judgements
+        if confirmed < tried - 1 or confirmed == 0:
+            return self._result(
+                "inconclusive", "unstable", "autograd and differences disagree at some points and agree at others close by"
+            )
+        linear = scenarios.linearity(experiment, self._generator)
+        comparisons = self._compare(experiment, line)
+        named = diagnose(comparisons)
+        worst = max(
+            (item for item in comparisons if item.indices), key=lambda item: max(abs(a - n) for a, n in zip(item.analytic, item.numeric, strict=True)),
+            default=None,
+        )
+        result = self._weigh(experiment, comparisons, named, linear)
+        result.mismatch = True
+        result.worst = worst.worst() if worst is not None else None
+        result.drawn = bool(self._random)
+        result.precise = not self._single and self._rounding < 1e-9
+        return result
+
+    def _compare(self, experiment: Experiment, line: Linearisation) -> list[Comparison]:
+        """Analytic and numeric values coordinate by coordinate, few enough to stay within the time."""
+        found: list[Comparison] = []
+        phi_step = max(line.steps[0], 1e-2) if line.rounding > 1e-9 else 1e-3
+        for index, (variable, gradient) in enumerate(zip(experiment.variables, line.gradients, strict=True)):
+            if gradient is None or variable.base.is_complex() or variable.size == 0:
+                continue
+            indices = self._coordinates(variable)
+            flat = gradient.reshape(-1)
+            comparison = Comparison(variable.name, tuple(variable.base.shape), [], [], [], [], variable.size <= COORDINATES)
+            for coordinate in indices:
+                if time.monotonic() > self._deadline and found:
+                    comparison.complete = False
+                    break
+                size = rms(variable.base)
+                direction = torch.zeros_like(variable.base)
+                direction.view(-1)[coordinate] = size
+                directions: list[torch.Tensor | None] = [None] * len(experiment.variables)
+                directions[index] = direction
+                phi = line.phi(directions)
+                best = min((ridders(phi, step, line.rounding) for step in (phi_step, line.steps[-1])), key=lambda x: x[1])
+                experiment.put_back()
+                comparison.indices.append(coordinate)
+                comparison.analytic.append(float(flat[coordinate]))
+                comparison.numeric.append(best[0] / size)
+                comparison.error.append(best[1] / size)
+            found.append(comparison)
+        return found
+
+    def _coordinates(self, variable: Variable) -> list[int]:
+        if variable.size <= COORDINATES:
+            return list(range(variable.size))
+        picked = torch.randperm(variable.size, generator=self._generator)[: COORDINATES // 2]
+        return sorted(int(item) for item in picked)
+
+    def _weigh(
+        self, experiment: Experiment, comparisons: list[Comparison], named: Named, linear: scenarios.Side | None
+    ) -> Examination:
+        """Is the difference meant? Only then isn't it a fault."""
+        numbers = dict(named.numbers)
+        constant = self._locally_constant(comparisons)
+        if linear is not None and linear.cause == "ignores_grad_output" and not self._identity(experiment):
+            return self._result("fail", linear.cause, linear.text, {**numbers, **linear.numbers})
+        word = speaks_of_design(self._function) if self._function is not None else None
+        step_word = speaks_of_design(self._function, STEPLIKE) if self._function is not None else None
+        reason = None
+        if constant == "all":
+            reason = "the output is locally constant: a straight-through or surrogate gradient"
+        elif constant == "some" and (word or step_word or self._function is None):
+            reason = f"it differs only where the output is locally constant, and its source speaks of {word or step_word!r}"
+        elif self._identity(experiment):
+            reason = "the forward is the identity: the Function exists to change the gradient"
+        elif word is not None and self._function is not None:
+            reason = f"its source speaks of {word!r}"
+        elif linear is not None and linear.cause != "ignores_grad_output":
+            reason = linear.text
+        if reason is not None:
+            found = self._result("inconclusive", _label(constant, named), f"{named.text}, by design it seems: {reason}", numbers)
+            found.by_design = True
+            return found
+        if constant == "some":
+            return self._result("fail", "gradient_where_constant", "a gradient is returned where the output doesn't change", numbers)
+        return self._result("fail", named.cause, named.text, numbers)
+
+    def _locally_constant(self, comparisons: Sequence[Comparison]) -> Literal["all", "some", "none"]:
+        """Whether, where the values differ, the numeric one is zero."""
+        wrong = [(item, position) for item in comparisons for position in item.bad()]
+        if not wrong:
+            return "none"
+        zero = [
+            abs(item.numeric[position]) <= 1e-9 * item.scale + 10 * item.error[position] for item, position in wrong
+        ]
+        if not all(zero):
+            return "none"
+        scale = max(item.scale for item in comparisons)
+        moving = any(abs(n) > 1e-6 * scale for item in comparisons for n in item.numeric)
+        return "some" if moving else "all"
+
+    def _identity(self, experiment: Experiment) -> bool:
+        """Whether the Function gives back its first tensor unchanged."""
+        if self._function is None:
+            return False
+        outputs = experiment.run()
+        inputs = [variable for variable in experiment.variables if variable.kind == "input"]
+        return any(
+            output.value.shape == variable.base.shape and torch.equal(output.value.detach(), variable.base)
+            for output in outputs
+            for variable in inputs
+        )
+
+    # -- what was raised
+
+    def _raised(self, error: BaseException, cause: str, what: str) -> Examination:
+        if isinstance(error, MemoryError) or "not enough memory" in str(error) or "can't allocate memory" in str(error):
+            return self._result("error", "out_of_memory", f"{what} raised {describe_error(error)}")
+        place = innermost(error.__traceback__, self._root)
+        definite = DEFINITE_FAULTS.search(str(error)) is not None
+        if cause == "backward_raises" and place is None or definite:
+            place = self._trace(error) or place
+        verdict: Outcome = "fail" if definite or (cause == "backward_raises" and place is not None) else "error"
+        if NO_DERIVATIVE.search(str(error)):
+            verdict = "inconclusive"
+        found = self._result(verdict, cause, f"{what} raises {describe_error(error)}")
+        found.place = place
+        return found
+
+    def _trace(self, error: BaseException) -> Place | None:
+        """Run it again with torch remembering where nodes were made and tensors written to."""
+        own = innermost(error.__traceback__, self._root)
+        traces, writes = ForwardTraces(self._root), InPlaceWrites(self._root)
+        try:
+            with default_dtype(torch.float64), traces.open(), writes:
+                experiment = self._make(torch.float64)
+                linearise(experiment, self._generator, rounding=self._rounding, single=False)
+        except (ForwardError, BackwardError) as again:
+            message = str(again.cause)
+            deeper = innermost(again.cause.__traceback__, self._root)
+            return writes.blame(message) or deeper or traces.place() or own
+        except Exception:
+            return own
+        return own
+
+    def _result(self, verdict: Outcome, cause: str, text: str, numbers: dict[str, Any] | None = None) -> Examination:
+        return Examination(verdict, cause, text, numbers or {}, dict(self._evidence))
+
+
+class _GradientNotFiniteError(Exception):
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(", ".join(names[:5]))
+        self.names = names
+
+
+def _label(constant: str, named: Named) -> str:
+    return "straight_through" if constant != "none" else named.cause

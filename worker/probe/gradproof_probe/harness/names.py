@@ -1,0 +1,118 @@
+"""What a parameter's name says about its value. Small sizes, different from each other where they may be.
+
+Batch 2, sequence 5, width 8, classes 7, input channels 3, output channels 6: a transposed or swapped axis then shows
+as a shape error or a wrong value instead of passing unnoticed. Heads (2) divide the width, and width = heads x 4.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+BATCH: Final = 2
+SEQUENCE: Final = 5
+WIDTH: Final = 8
+HEADS: Final = 2
+HEAD_WIDTH: Final = 4
+HIDDEN: Final = 12
+CLASSES: Final = 7
+VOCABULARY: Final = 11
+CHANNELS: Final = 3
+OUT: Final = 6
+IMAGE: Final = 16
+PATCH: Final = 4
+POINTS: Final = 6
+
+_I = re.IGNORECASE
+
+# First match wins. Expressions, so that tuples and modules can stand beside numbers.
+CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(pattern, _I), value)
+    for pattern, value in (
+        (r"(^|_)(dim|size|width)_?(per_)?head$|^head_?dim$|^d_?head$|^(dim|d)_(head|key|value|k|v)$|^d_[kvq]$", "4"),
+        (r"(^|_)(n|num|number)?_?heads?$|^n_?heads?$|num_?heads|^nhead$", "2"),
+        (r"^heads_.*|.*_heads$", "2"),
+        (r"(image|img|input|video|frame|spatial)_?(size|resolution|res)$|^(height|width|resolution)$|^image_(h|w).*", "16"),
+        (r"image_(height|width)$", "16"),
+        (r"^(num_)?frames$|^(frame|temporal|video)_(length|len|size|frames)$|^max_frames$", "4"),
+        (r"frame_patch_size|temporal_patch_size", "2"),
+        (r"patch_(size|height|width)|^patch(es)?$", "4"),
+        (r"num_patches|n_patches", "16"),
+        (r"num_?classes|n_?classes|num_?labels|n_?labels|^classes$|nclass|num_class", "7"),
+        (r"vocab|num_?tokens|n_?tokens|num_?embeddings|num_?words|dict_size|codebook_size|num_codes", "11"),
+        (r"^(in_?channels?|in_?ch|in_?planes|inplanes|in_?chans|input_?channels?|c_?in|n?_?channels_?in)$", "3"),
+        (r"^(channels?|num_?channels|n_?channels|chans|in_chans|image_channels)$", "3"),
+        (r"^(out_?channels?|out_?ch|out_?planes|out_?chans|output_?channels?|c_?out|planes)$", "6"),
+        (r"(mlp|ff|ffn|hidden|inner|feedforward|intermediate).*(dim|size|width|channels|features|units)|^hidden$", "12"),
+        (r"^d_ff$|^dim_?feedforward$|^mlp_dim$|^nhid$|^n_hidden$", "12"),
+        (r"(out|output)_?(dim|features|size|width)|^dim_?out$|^d_?out$|^out$", "6"),
+        (r"(num|n)_?(layers?|blocks?|stages?)|^depth$|^layers$|^blocks$|.*_depth$|depth_.*", "1"),
+        (r"(max|context|ctx|block|sequence|seq).*(len|length|size|pos|positions)|max_?len|^length$|^seq_?len$", "16"),
+        (r"window_?size|^window$", "4"),
+        (r"kernel(_?size)?$|^ks$|^k_size$|.*_kernel$", "3"),
+        (r"^stride$|^dilation$|^groups$|^padding$|.*_stride$", "1"),
+        (r"(mlp|ff|expansion|expand|hidden)_?(ratio|mult|factor|rate)|^mult$|^expansion$|^t$", "2"),
+        (r"drop|dropout|p_drop|drop_?prob|^p$", "0.0"),
+        (r"^(eps|epsilon)$", "1e-05"),
+        (r"temperature|^tau$|^temp$", "0.7"),
+        (r"^(alpha|beta|gamma|momentum|decay|lambda_?|lambd|lamb|weight|margin|smoothing|threshold|rho)$", "0.5"),
+        (r"scale_?factor|^factor$|upscale|downscale|reduction|^ratio$|^r$|rank|.*_factor$", "2"),
+        (r"^scale$|^gain$|.*_scale$", "0.5"),
+        (r"^(num|n)_?(experts|slots|queries|latents|groups|codebooks|memory|clusters|parts|register).*", "2"),
+        (r"topk|top_k|^k$|num_samples|n_samples", "2"),
+        (r"^(steps|num_steps|n_steps|timesteps|num_iters|iters|iterations|n_iter)$", "3"),
+        (r"bias$|causal|learn|flag|use_|is_|with_|return_|batch_first|bidirectional|residual|normalize|affine", "False"),
+        (r"^(fn|func|function|f|net|model|module|layer|block|backbone|encoder|base|network|inner)$", "torch.nn.Linear(8, 8)"),
+        (r"act(ivation)?(_fn|_layer|_func)?$|nonlinearity", "torch.nn.Tanh()"),
+        (r"norm_?layer|^norm$", "torch.nn.LayerNorm"),
+        (r"normalized_?shape|^shape$|^size$", "8"),
+        (r"dim|width|channels?|features?|embed|hidden|size|d_model|units|nf$|^c$|^d$|^n$|filters|^ch$", "8"),
+    )
+)
+
+# What overrides a default: only sizes, and only where the default is larger than the small value.
+SHRINKABLE: Final = re.compile(
+    r"dim|width|channels|features|embed|hidden|depth|layers|image|img|resolution|vocab|tokens|mlp|heads?$|planes|"
+    r"num_classes|max_len|seq_len|frames|size",
+    _I,
+)
+
+INTEGER_INPUT: Final = re.compile(
+    r"^(labels?|targets?|class(es)?|index|indices|idx|ids|input_ids|tokens?|token_ids|positions?|pos_ids|timesteps?|"
+    r"steps?|lengths?|lens|segments?|words|edge_index|batch|y|y_true|gt|texts?)$|_(ids?|idx|index|indices|labels?|tokens)$",
+    _I,
+)
+BOOLEAN_INPUT: Final = re.compile(r"mask|padding|^(valid|keep|select|done)s?$", _I)
+LOSS_TARGET: Final = re.compile(r"^(y|y_?true|y_?hat|target|targets|label|labels|gt|ground_truth|truth|ref|reference)$", _I)
+PREDICTION: Final = re.compile(r"^(x|input|inputs|logits?|pred|preds|prediction|predictions|output|outputs|y_?pred|scores?|z|yhat)$", _I)
+IMAGE_INPUT: Final = re.compile(r"^(img|imgs|image|images|pixel_values|im|frame|feature_map|fmap|feat(ure)?_?maps?)$", _I)
+VIDEO_INPUT: Final = re.compile(r"^(video|videos|clip|clips|volume|vol)$", _I)
+ATTENTION_INPUT: Final = re.compile(r"^(q|k|v|query|queries|key|keys|value|values|context|memory|tokens|src|tgt)$", _I)
+
+SCALAR_INPUTS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(pattern, _I), value)
+    for pattern, value in (
+        (r"^(dim|axis)$", "-1"),
+        (r"^(alpha|beta|gamma|lambda_?|lambd|lamb|factor|slope|scale|weight|temperature|tau|t|margin|momentum|coef.*|coeff"
+         r"|delta|sigma|std|p|prob|threshold|strength|rate|smoothing|.*_scale|.*_factor|.*_weight|negative_slope)$", "0.7"),
+        (r"^(eps|epsilon)$", "1e-05"),
+        (r"^(k|n|num.*|n_.*|size|kernel_size|groups|heads|num_heads|h|w|height|width|bits|n_bits|levels|steps|max_iter|n_iter)$", "2"),
+        (r"^(stride|dilation)$", "1"),
+        (r"^(padding)$", "0"),
+        (r"^(training|inplace|causal|is_causal|keepdim|return_.*|use_.*)$", "False"),
+        (r"^(reduction)$", "'mean'"),
+        (r"^(min|low|lower|min_val(ue)?|lo)$", "-0.5"),
+        (r"^(max|high|upper|max_val(ue)?|hi)$", "0.5"),
+        (r"^(fn|func|function|f)$", "torch.tanh"),
+    )
+)
+
+
+def constructor_value(name: str) -> str | None:
+    """The usual small value for a constructor parameter of this name, as an expression."""
+    return next((value for pattern, value in CONSTRUCTOR_VALUES if pattern.search(name)), None)
+
+
+def scalar_input(name: str) -> str | None:
+    """The usual value if this name of a function's parameter means a number, not a tensor."""
+    return next((value for pattern, value in SCALAR_INPUTS if pattern.search(name)), None)

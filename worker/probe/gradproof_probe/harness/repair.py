@@ -1,0 +1,305 @@
+"""Changes to arguments that an error message suggests. Text in, changed arguments out; nothing is run here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from gradproof_probe.harness.arguments import Argument
+from gradproof_probe.harness.names import WIDTH
+
+Arguments = tuple[Argument, ...]
+_NUMBER: Final = r"(\d+)"
+_SHAPE: Final = r"\[([\d, ]*)\]"
+
+
+def repairs(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    """(changed arguments, what the message said), most likely first."""
+    for rule in _RULES:
+        yield from rule(message, arguments)
+
+
+def _set_axis(arguments: Arguments, index: int, axis: int, size: int) -> Arguments | None:
+    argument = arguments[index]
+    rank = len(argument.shape)
+    if not argument.is_tensor or not -rank <= axis < rank or size < 1 or size > 4096 or argument.shape[axis] == size:
+        return None
+    shape = list(argument.shape)
+    shape[axis] = size
+    return _with(arguments, index, argument.with_shape(tuple(shape)))
+
+
+def _with(arguments: Arguments, index: int, argument: Argument) -> Arguments:
+    return (*arguments[:index], argument, *arguments[index + 1 :])
+
+
+def _offer(changed: Arguments | None, text: str) -> Iterator[tuple[Arguments, str]]:
+    if changed is not None:
+        yield changed, text
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(item) for item in text.split(",") if item.strip())
+
+
+def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(rf"mat1 and mat2 shapes cannot be multiplied \({_NUMBER}x{_NUMBER} and {_NUMBER}x{_NUMBER}\)", message)
+    if match:
+        _, have, want, other = map(int, match.groups())
+        text = f"matrix product wants {want} features, got {have}"
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and argument.shape and argument.shape[-1] == have:
+                yield from _offer(_set_axis(arguments, index, -1, want), text)
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and argument.shape:
+                yield from _offer(_set_axis(arguments, index, -1, want), text)
+                # Channels behind a flatten: the product of all but the batch is what is asked for.
+                yield from _offer(_flattened(arguments, index, have, want), text)
+                yield from _offer(_set_axis(arguments, index, -1, other), text)
+    match = re.search(rf"size mismatch, got input \({_NUMBER}\), mat \({_NUMBER}x{_NUMBER}\), vec \({_NUMBER}\)", message)
+    if match:
+        want = int(match[3])
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and argument.shape:
+                yield from _offer(_set_axis(arguments, index, -1, want), f"product wants {want} elements")
+    match = re.search(r"Expected size for first two dimensions of batch2 tensor to be: " + _SHAPE + " but got: " + _SHAPE, message)
+    if match:
+        want, have = _shape(match[1]), _shape(match[2])
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and len(argument.shape) == 3:
+                for axis in (0, 1):
+                    if argument.shape[axis] == have[axis] != want[axis]:
+                        yield from _offer(_set_axis(arguments, index, axis, want[axis]), "batched product")
+
+
+def _flattened(arguments: Arguments, index: int, have: int, want: int) -> Arguments | None:
+    argument = arguments[index]
+    size = 1
+    for item in argument.shape[1:]:
+        size *= item
+    if len(argument.shape) < 3 or size == 0 or have % size and size % have:
+        return None
+    side = round((want / have) ** 0.5 * argument.shape[-1])
+    return _with(arguments, index, argument.with_shape((*argument.shape[:-2], side, side))) if 0 < side < 257 else None
+
+
+def _channels(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(rf"expected input{_SHAPE} to have {_NUMBER} channels, but got {_NUMBER} channels", message)
+    if match:
+        got, want, have = _shape(match[1]), int(match[2]), int(match[3])
+        text = f"convolution wants {want} channels"
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and argument.shape == got:
+                yield from _offer(_set_axis(arguments, index, 1, want), text)
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor:
+                for axis, size in enumerate(argument.shape):
+                    if size == have:
+                        yield from _offer(_set_axis(arguments, index, axis, want), text)
+                yield from _offer(_set_axis(arguments, index, 1, want), text)
+    match = re.search(rf"running_mean should contain {_NUMBER} elements not {_NUMBER}", message)
+    if match:
+        have, want = int(match[1]), int(match[2])
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and len(argument.shape) > 1 and argument.shape[1] == have:
+                yield from _offer(_set_axis(arguments, index, 1, want), f"batch norm wants {want} channels")
+    match = re.search(rf"Expected weight to be a vector of size equal to the number of channels in input, but got weight of shape \[{_NUMBER}\]", message)
+    if match:
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor:
+                yield from _offer(_set_axis(arguments, index, 1, int(match[1])), "normalisation over channels")
+
+
+def _normalized(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(rf"Given normalized_shape={_SHAPE}, expected input with shape \[[^\]]*\], but got input of size\s*{_SHAPE}", message)
+    if match:
+        want, got = _shape(match[1]), _shape(match[2])
+        for index, argument in enumerate(arguments):
+            if not argument.is_tensor:
+                continue
+            if argument.shape == got or not any(a.shape == got for a in arguments):
+                kept = argument.shape[: max(0, len(argument.shape) - len(want))]
+                yield _with(arguments, index, argument.with_shape((*kept, *want))), f"layer norm over {want}"
+    match = re.search(rf"input\.size\(-1\) must be equal to input_size\. Expected {_NUMBER}, got {_NUMBER}", message)
+    if match:
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor:
+                yield from _offer(_set_axis(arguments, index, -1, int(match[1])), f"recurrent layer wants {match[1]}")
+    match = re.search(rf"expecting embedding dimension of {_NUMBER}, but got {_NUMBER}|embed(?:_dim|ding).*?{_NUMBER}.*?{_NUMBER}", message)
+    if match:
+        want = int(match[1] or match[3])
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor:
+                yield from _offer(_set_axis(arguments, index, -1, want), f"attention wants {want} features")
+
+
+def _sizes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(
+        rf"size of tensor a \({_NUMBER}\) must match the size of tensor b \({_NUMBER}\) at non-singleton dimension {_NUMBER}",
+        message,
+    ) or re.search(rf"[Ee]xpanded size of the tensor \({_NUMBER}\) must match the existing size \({_NUMBER}\) at non-singleton dimension {_NUMBER}", message)
+    pair: tuple[int, int] | None = (int(match[1]), int(match[2])) if match else None
+    if pair is None:
+        match = re.search(rf"Sizes of tensors must match except in dimension \d+\. Expected size {_NUMBER} but got size {_NUMBER}", message)
+        pair = (int(match[1]), int(match[2])) if match else None
+    if pair is None:
+        match = re.search(rf"einsum\(\): subscript \w has size {_NUMBER} for operand \d+ which does not broadcast with previously seen size {_NUMBER}", message)
+        pair = (int(match[1]), int(match[2])) if match else None
+    if pair is None:
+        match = re.search(rf"[Ee]xpected input batch_size \({_NUMBER}\) to match target batch_size \({_NUMBER}\)", message)
+        pair = (int(match[2]), int(match[1])) if match else None
+    if pair is not None:
+        for have, want in (pair, pair[::-1]):
+            for index in reversed(range(len(arguments))):
+                argument = arguments[index]
+                if argument.is_tensor:
+                    for axis in reversed(range(len(argument.shape))):
+                        if argument.shape[axis] == have:
+                            yield from _offer(_set_axis(arguments, index, axis, want), f"sizes {have} and {want} must match")
+    match = re.search(rf"Target size \(torch\.Size\({_SHAPE}\)\) must be the same as input size \(torch\.Size\({_SHAPE}\)\)", message)
+    if match:
+        target, wanted = _shape(match[1]), _shape(match[2])
+        for index in reversed(range(len(arguments))):
+            if arguments[index].is_tensor and arguments[index].shape == target:
+                yield _with(arguments, index, replace(arguments[index], shape=wanted)), "target has the input's size"
+
+
+def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    wanted: list[int] = []
+    match = re.search(rf"not enough values to unpack \(expected (?:at least )?{_NUMBER}, got {_NUMBER}\)", message)
+    if match:
+        wanted = [int(match[1])]
+    match = re.search(rf"too many values to unpack \(expected {_NUMBER}", message)
+    if match:
+        wanted = [int(match[1])]
+    match = re.search(rf"[Ee]xpected (?:\w+ )?{_NUMBER}D?(?:-D|D)?(?:,? \(?\w*\)?)?(?: or {_NUMBER}D)?.*?(?:got|but)", message)
+    if match and not wanted:
+        wanted = [int(item) for item in match.groups() if item and int(item) < 6]
+    match = re.search(rf"[Ee]xpected (\d)D \(unbatched\) or (\d)D \(batched\)", message)
+    if match:
+        wanted = [int(match[2]), int(match[1])]
+    match = re.search(rf"Wrong shape: expected {_NUMBER} dims\. Received {_NUMBER}-dim tensor", message)
+    if match:
+        wanted = [int(match[1])]
+    match = re.search(r"number of dimensions in the tensor input does not match.*input\.dim\(\) = (\d) is not equal to len\(dims\) = (\d)", message)
+    if match:
+        wanted = [int(match[2])]
+    match = re.search(r"operands do not|the number of subscripts in the equation \((\d)\) does not match the number of dimensions \((\d)\)", message)
+    if match and match[1]:
+        wanted = [int(match[1])]
+    match = re.search(r"Dimension out of range \(expected to be in range of \[-\d, \d\], but got (-?\d)\)", message)
+    if match:
+        axis = int(match[1])
+        wanted = [axis + 1 if axis >= 0 else -axis]
+    if re.search(r"too many indices for tensor of dimension (\d)|IndexError", message):
+        match = re.search(r"too many indices for tensor of dimension (\d)", message)
+        if match:
+            wanted = [int(match[1]) + 1]
+    if re.search(r"matrix_chain|must be at least 2-D|2D tensors expected|self must be a matrix|t\(\) expects a tensor with <= 2", message):
+        wanted = [2]
+    if re.search(r"batch1 must be a 3D tensor|both arguments to matmul need to be at least 1D", message):
+        wanted = [3]
+    for rank in wanted:
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and len(argument.shape) != rank:
+                yield _with(arguments, index, argument.with_shape(_of_rank(argument.shape, rank))), f"{rank} axes wanted"
+        if len(arguments) > 1:
+            every = tuple(a.with_shape(_of_rank(a.shape, rank)) if a.is_tensor else a for a in arguments)
+            yield every, f"{rank} axes wanted everywhere"
+
+
+def _of_rank(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """The same last axis with other leading axes; a new image is 3 x 16 x 16."""
+    last = shape[-1] if shape else WIDTH
+    return {
+        0: (),
+        1: (last,),
+        2: (3, last),
+        3: (2, 5, last),
+        4: (2, 3, 16, 16) if len(shape) < 4 else (2, *shape[-3:]),
+        5: (2, 3, 4, 16, 16),
+    }.get(rank, (2,) * rank)
+
+
+def _dtypes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    if re.search(
+        r"expected scalar type Long|must be (?:integers|long)|expected tensor for argument #1 'indices'|"
+        r"tensors used as indices must be long|Expected floating point type for target with class probabilities|"
+        r"\"(?:nll_loss|one_hot|embedding|scatter|gather)[^\"]*\" not implemented|dtype int64 for index|"
+        r"expected dtype int64|one_hot is only applicable to index tensor|index must be|only integer tensors|"
+        r"can't (?:be )?convert.*to an? (?:int|index)|an index",
+        message,
+    ):
+        for index in reversed(range(len(arguments))):
+            if arguments[index].kind == "float":
+                yield _with(arguments, index, replace(arguments[index], kind="int", high=4)), "integers wanted"
+    if re.search(r"bool|masked_fill_? only supports|mask tensor|where expected condition", message):
+        for index in reversed(range(len(arguments))):
+            if arguments[index].kind in ("float", "int"):
+                yield _with(arguments, index, replace(arguments[index], kind="bool")), "a mask wanted"
+    if re.search(r"expected scalar type (?:Float|Double)|Long|Only Tensors of floating|floating point", message):
+        for index, argument in enumerate(arguments):
+            if argument.kind in ("int", "bool"):
+                yield _with(arguments, index, replace(argument, kind="float")), "floating point wanted"
+    match = re.search(rf"index out of range|Target {_NUMBER} is out of bounds|index {_NUMBER} is out of bounds|Class values must be smaller", message)
+    if match:
+        for index, argument in enumerate(arguments):
+            if argument.kind == "int" and argument.high > 2:
+                yield _with(arguments, index, replace(argument, high=2)), "smaller indices wanted"
+    if re.search(r"all elements of (?:input|target) should be between 0 and 1|between 0 and 1|\[0, ?1\]", message):
+        for index, argument in enumerate(arguments):
+            if argument.kind == "float" and not argument.positive:
+                yield _with(arguments, index, replace(argument, positive=True)), "values in [0, 1] wanted"
+        yield tuple(replace(a, positive=True) if a.kind == "float" else a for a in arguments), "values in [0, 1] wanted"
+
+
+def _divisible(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(rf"can't divide axis of length {_NUMBER} in chunks of {_NUMBER}", message)
+    if match:
+        have, chunk = int(match[1]), int(match[2])
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and have in argument.shape:
+                rounded = tuple(-(-size // chunk) * chunk if size == have else size for size in argument.shape)
+                yield _with(arguments, index, argument.with_shape(rounded)), f"axis divisible by {chunk}"
+    if re.search(r"divisible|multiple of|evenly|must be divided|is invalid for input of size|Kernel size can't be greater|too small|Calculated padded input size|non-positive|Output size is too small|doesn't match model|Input image", message):
+        for side in (16, 32, 64, 128):
+            for index, argument in enumerate(arguments):
+                if argument.is_tensor and len(argument.shape) >= 4 and argument.shape[-2:] != (side, side):
+                    yield _with(arguments, index, argument.with_shape((*argument.shape[:-2], side, side))), f"image side {side}"
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and len(argument.shape) == 3 and argument.shape[1] != 16:
+                yield from _offer(_set_axis(arguments, index, 1, 16), "length 16")
+                yield from _offer(_set_axis(arguments, index, 2, 16), "length 16")
+    match = re.search(rf"shape '\[[\d, -]+\]' is invalid for input of size {_NUMBER}", message)
+    if match:
+        for size in (8, 4, 16):
+            for index, argument in enumerate(arguments):
+                if argument.is_tensor and argument.shape:
+                    yield from _offer(_set_axis(arguments, index, -1, size), f"last axis {size}")
+
+
+def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(r"unexpected keyword argument '(\w+)'", message)
+    if match:
+        kept = tuple(a for a in arguments if not (a.keyword and a.name == match[1]))
+        if len(kept) < len(arguments):
+            yield kept, f"no argument {match[1]}"
+    if re.search(r"'(float|int|NoneType|bool)' object has no attribute|must be Tensor, not (float|int|bool)|'(float|int)' object is not (?:iterable|subscriptable)", message):
+        for index, argument in enumerate(arguments):
+            if argument.kind == "literal":
+                yield _with(arguments, index, replace(argument, kind="float", shape=(3, WIDTH))), f"{argument.name} is a tensor"
+    if re.search(r"only one element tensors can be converted|only integer tensors of a single element|must be (?:int|float|tuple of ints|a number|real number)|not Tensor|type Tensor|bool value of Tensor with more than one", message):
+        for index in reversed(range(len(arguments))):
+            argument = arguments[index]
+            if argument.is_tensor:
+                for text in ("2", "0.7", "-1"):
+                    yield _with(arguments, index, replace(argument, kind="literal", text=text)), f"{argument.name} is a number"
+    if re.search(r"'Tensor' object is not callable", message):
+        for index in reversed(range(len(arguments))):
+            if arguments[index].is_tensor:
+                yield _with(arguments, index, replace(arguments[index], kind="literal", text="torch.tanh")), "a function"
+
+
+_RULES: Final = (_channels, _normalized, _matmul, _ranks, _dtypes, _divisible, _sizes, _kinds)

@@ -1,0 +1,115 @@
+"""What a target's process may say, rebuilt key by key before it is passed on.
+
+A target's process has imported submitted code, so its lines are untrusted already here: nothing that isn't in the
+protocol gets through, texts are cut, floats that JSON doesn't know become words, and the supervisor adds the job.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gradproof_probe.protocol import NOT_RUN_REASONS
+
+VERDICTS: Final = ("pass", "fail", "inconclusive", "skipped", "error")
+SOURCES: Final = ("declared", "mined", "synthesised")
+GRADES: Final = ("A", "B", "C")
+TEXT: Final = 4_000
+REPRO: Final = 19_000  # the worker cuts at 20,000: a cut script would not run
+WORD: Final = 100
+EVIDENCE: Final = 64 * 1024  # bytes of JSON
+DEPTH: Final = 8
+ITEMS: Final = 500
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """`value` as what JSON knows: non-finite floats become "nan", "inf", "-inf", foreign objects their repr."""
+    if depth > DEPTH:
+        return "…"
+    if value is None or isinstance(value, bool | int):
+        # Python's integers have no end; JSON readers do.
+        return value if value is None or abs(int(value)) < 2**63 else str(value)[:WORD]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return value[:TEXT]
+    if isinstance(value, dict):
+        return {str(key)[:200]: plain(item, depth + 1) for key, item in list(value.items())[:ITEMS]}
+    if isinstance(value, list | tuple):
+        return [plain(item, depth + 1) for item in value[:ITEMS]]
+    return repr(value)[:200]
+
+
+def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
+    """The `harness` line without its job, or None if it makes no sense."""
+    harness, not_run = message.get("harness"), message.get("not_run")
+    if isinstance(harness, dict):
+        if harness.get("source") not in SOURCES or harness.get("grade") not in GRADES:
+            return None
+        inputs = harness.get("inputs")
+        return {
+            "type": "harness",
+            "harness": {
+                "source": harness["source"],
+                "grade": harness["grade"],
+                "constructor": _text(harness.get("constructor"), optional=True),
+                "inputs": [str(item)[:TEXT] for item in inputs[:64]] if isinstance(inputs, list) else [],
+                "provenance": _text(harness.get("provenance")),
+                "reason": _text(harness.get("reason"), optional=True),
+            },
+            "not_run": None,
+        }
+    if isinstance(not_run, dict) and not_run.get("reason") in NOT_RUN_REASONS:
+        return not_run_line(str(not_run["reason"]), str(not_run.get("detail", "")))
+    return None
+
+
+def not_run_line(reason: str, detail: str) -> dict[str, Any]:
+    assert reason in NOT_RUN_REASONS
+    return {"type": "harness", "harness": None, "not_run": {"reason": reason, "detail": detail[:TEXT]}}
+
+
+def clean_result(value: Any, allowed: Sequence[str]) -> dict[str, Any] | None:
+    """A check's result, or None if it isn't one of a check that was asked for."""
+    if not isinstance(value, dict) or value.get("check") not in allowed or value.get("verdict") not in VERDICTS:
+        return None
+    line, duration = value.get("line"), value.get("duration_s")
+    repro = value.get("repro")
+    return {
+        "check": value["check"],
+        "verdict": value["verdict"],
+        "device": _text(value.get("device"))[:WORD] or "cpu",
+        "summary": _text(value.get("summary")),
+        "diagnosis": _diagnosis(value.get("diagnosis")),
+        "path": value["path"][:1000] if isinstance(value.get("path"), str) else None,
+        "line": line if isinstance(line, int) and not isinstance(line, bool) and 1 <= line <= 10**7 else None,
+        "evidence": _evidence(value.get("evidence")),
+        "repro": repro if isinstance(repro, str) and len(repro) <= REPRO else None,
+        "duration_s": float(duration) if isinstance(duration, int | float) and 0 <= duration < 1e6 else 0.0,
+    }
+
+
+def _diagnosis(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    return {
+        "cause": _text(value.get("cause"))[:WORD] or "unknown",
+        "text": _text(value.get("text")),
+        "numbers": _evidence(value.get("numbers")),
+    }
+
+
+def _evidence(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    cleaned = plain(value)
+    size = len(json.dumps(cleaned, allow_nan=False))
+    return cleaned if size <= EVIDENCE else {"left_out": f"evidence of {size} bytes is over {EVIDENCE}"}
+
+
+def _text(value: Any, *, optional: bool = False) -> Any:
+    if isinstance(value, str):
+        return value[:TEXT]
+    return None if optional else ""

@@ -1,0 +1,203 @@
+"""The warm parent: imports torch once, forks a process per target, passes on what that process says.
+
+It never imports submitted code, never runs a backward pass and never touches a device (a process that did can't fork
+safely any more). It owns every wall-clock limit: whatever a target's process does, each entry of the batch ends with
+a harness line, a result for every check that was asked for, and `target_finished`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from gradproof_probe.errors import ProbeError
+from gradproof_probe.lines import clean_harness, clean_result, not_run_line
+from gradproof_probe.processes import End, LineWriter, harden_parent, signal_name, watch
+from gradproof_probe.request import Entry, Request
+from gradproof_probe.target_process import Budget, run_target
+
+# What a target's process is given on top of a limit that it enforces itself, before the supervisor does: forking,
+# reaping and writing the line take milliseconds, but the machine may be busy.
+SLACK_S: Final = 5.0
+
+
+def supervise(request: Request, descriptor: int) -> None:
+    """Answer the whole request. Raises `ProbeError` if torch can't be imported."""
+    writer = LineWriter(descriptor)
+    started = time.monotonic()
+    version = prepare(request)
+    writer.write(
+        {
+            "type": "ready",
+            "torch": version,
+            "python": platform.python_version(),
+            "devices": visible_devices(request),
+            "import_torch_s": round(time.monotonic() - started, 3),
+        }
+    )
+    inductor_left = request.limits.inductor_s
+    with tempfile.TemporaryDirectory(prefix="gradproof-", ignore_cleanup_errors=True) as scratch:
+        for entry in request.batch:
+            conversation = Conversation(request, entry, writer)
+            budget = Budget(inductor_s=inductor_left)
+            conversation.hold(Path(scratch), budget)
+            inductor_left = max(0.0, inductor_left - conversation.inductor_used_s)
+    writer.write({"type": "done"})
+
+
+def prepare(request: Request) -> str:
+    """Import what children need, so that each finds it loaded, and return torch's version."""
+    harden_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.dont_write_bytecode = True  # the source is read-only, and may be mounted for several runs
+    # Inductor starts a pool of compile processes at import unless it is told not to: the parent must stay alone.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        import torch
+    except ImportError as error:
+        raise ProbeError(f"torch can't be imported: {error}") from error
+    torch.set_num_threads(1)  # a pool of threads does not survive fork
+    if any("compile_equivalence" in entry.checks for entry in request.batch):
+        from gradproof_probe.checks.compile_equivalence import preload
+
+        preload()  # 2 to 4 s, once for the batch instead of once for each target
+    return str(torch.__version__)
+
+
+def visible_devices(request: Request) -> list[str]:
+    """Asked for in a child: the first look at CUDA would make every later fork unusable."""
+    if request.device == "cpu":
+        return ["cpu"]
+    if request.device == "sim":
+        return ["cpu", "simulated"]
+    names: list[str] = []
+
+    def look(writer: LineWriter) -> None:
+        import torch
+
+        if torch.cuda.is_available():
+            writer.write({"names": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]})
+
+    def hear(line: bytes) -> None:
+        names.extend(str(name)[:80] for name in json.loads(line)["names"])
+
+    until = time.monotonic() + 60.0  # the first look at a driver takes up to 20 s on a cold machine
+    watch(look, deadline=lambda: until, on_line=hear)
+    return ["cpu", *(f"cuda:{index} {name}" for index, name in enumerate(names))]
+
+
+class Conversation:
+    """One entry of the batch: what its process said so far, and what is owed if it dies."""
+
+    def __init__(self, request: Request, entry: Entry, writer: LineWriter) -> None:
+        self._request = request
+        self._entry = entry
+        self._writer = writer
+        self._owed = list(dict.fromkeys(entry.checks))
+        self._harness_said = False
+        self._has_harness = False
+        self._running: str | None = None
+        self._doing = "being imported"
+        self._deadline = 0.0
+        self.inductor_used_s = 0.0
+
+    def hold(self, scratch: Path, budget: Budget) -> None:
+        limits = self._request.limits
+        self._say({"type": "target_started"})
+        begun = time.monotonic()
+        self._deadline = begun + min(limits.import_s, limits.target_s)
+        hard = begun + limits.target_s
+        end = watch(
+            lambda writer: run_target(self._request, self._entry, scratch, budget, hard, writer),
+            deadline=lambda: min(self._deadline, hard + SLACK_S),
+            on_line=self._hear,
+        )
+        self._settle(end)
+        self._say({"type": "target_finished"})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._writer.write({**message, "job": self._entry.job})
+
+    def _hear(self, line: bytes) -> None:
+        """A line that makes no sense is dropped: what is owed because of it is settled at the end."""
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(message, dict):
+            return
+        limits, now = self._request.limits, time.monotonic()
+        kind = message.get("type")
+        if kind == "imported" and not self._harness_said:
+            self._doing = "looking for inputs"
+            self._deadline = now + limits.harness_s + SLACK_S
+        elif kind == "harness" and not self._harness_said and (cleaned := clean_harness(message)):
+            self._harness_said = True
+            self._has_harness = cleaned["harness"] is not None
+            self._deadline = now + SLACK_S
+            self._say(cleaned)
+        elif kind == "check_started" and self._has_harness and message.get("check") in self._owed:
+            self._running = str(message["check"])
+            # The longest check is compile_equivalence with inductor, whose own budget comes on top.
+            self._deadline = now + limits.check_s + limits.inductor_s + SLACK_S
+            self._say({"type": "check_started", "check": self._running})
+        elif kind == "check" and self._has_harness and (result := clean_result(message.get("result"), self._owed)):
+            self._owed.remove(result["check"])
+            self._running = None
+            self._deadline = now + SLACK_S
+            used = message.get("inductor_used_s")
+            if isinstance(used, int | float) and 0 <= used < 1e6:
+                self.inductor_used_s += used
+            self._say({"type": "check", "result": result})
+
+    def _settle(self, end: End) -> None:
+        """Say what the process did not live to say."""
+        how = end.describe()
+        if not self._harness_said:
+            detail = f"the target's process {how} while {self._doing}{_tails(end)}"
+            self._say(not_run_line(_reason(end), detail))
+            return
+        if not self._has_harness:
+            return
+        for check in self._owed:
+            self._say(
+                {
+                    "type": "check",
+                    "result": {
+                        "check": check,
+                        "verdict": "error",
+                        "device": "cpu",
+                        "summary": f"no result: the target's process {how}",
+                        "diagnosis": {"cause": _reason(end).replace(" ", "_"), "text": how, "numbers": {}},
+                        "path": self._entry.target.path,
+                        "line": self._entry.target.line,
+                        "evidence": _evidence(end),
+                        "repro": None,
+                        "duration_s": 0.0,
+                    },
+                }
+            )
+
+
+def _reason(end: End) -> str:
+    # A SIGKILL that isn't ours stays "crashed" with the signal in the detail: only the sandbox, which counts the
+    # kills of its memory limit, can tell that it was memory.
+    return "timed out" if end.how == "timed_out" else "crashed"
+
+
+def _evidence(end: End) -> dict[str, str]:
+    tails = {"stdout_tail": end.stdout_tail[-1000:], "stderr_tail": end.stderr_tail[-1000:]}
+    return tails if end.signal is None else {**tails, "signal": signal_name(end.signal)}
+
+
+def _tails(end: End) -> str:
+    said = (end.stderr_tail or end.stdout_tail).strip()
+    return f"; its last words: {said[-300:]}" if said else ""
