@@ -1,0 +1,182 @@
+"""A custom Function's forward that changes an input without telling autograd."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from analyzer.autograd_functions import AutogradFunction, autograd_functions, own_nodes
+from analyzer.context import FileContext
+from analyzer.facts import operations
+from analyzer.findings import Confidence, Severity
+from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.syntax import FunctionNode
+from analyzer.tensor_writes import Write, writes_of
+
+_HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch.autograd import Function\n\n\n"
+
+
+def _class(forward: str, backward: str = "return grad * 2", inputs: str = "x") -> str:
+    lines = "".join(f"        {line}\n" for line in forward.splitlines())
+    return (
+        f"{_HEAD}class Double(Function):\n    @staticmethod\n    def forward(ctx, {inputs}):\n{lines}\n"
+        f"    @staticmethod\n    def backward(ctx, grad):\n        {backward}\n"
+    )
+
+
+class MissingMarkDirty(Rule):
+    """Forward changes an input in place and does not call mark_dirty."""
+
+    id = "GP307"
+    name = "missing-mark-dirty"
+    severity = Severity.ERROR
+    confidence = Confidence.HIGH
+    settled_by = ("gradcheck",)
+    torch_versions = "2.13"
+    triggers = ("Function",)
+    documentation = Documentation(
+        what_it_does=(
+            "Finds an in-place change of an input inside the forward of a custom `torch.autograd.Function`, where "
+            "backward returns a gradient for that input and `ctx.mark_dirty` is not called for it. Buffers and "
+            "counters (inputs without a gradient) and copies are left alone."
+        ),
+        why_is_this_bad=(
+            "Autograd does not look inside forward: unless told by `ctx.mark_dirty`, it takes the input for "
+            "unchanged. Whoever uses the changed tensor afterwards gets the gradient of the unchanged one, without "
+            "an error (3 instead of 6 in our measurement)."
+        ),
+        faulty_example=_class("x.mul_(2)\nreturn x"),
+        right_example=_class("ctx.mark_dirty(x)\nx.mul_(2)\nreturn x"),
+        fix_safety="No automatic fix: `ctx.mark_dirty` also needs the tensor to be returned.",
+    )
+    valid = (
+        _class("x.mul_(2)\nctx.mark_dirty(x)\nreturn x"),
+        _class("x = x.clone()\nx.mul_(2)\nreturn x"),
+        _class("y = x.clone()\ny.mul_(2)\nreturn y"),
+        _class("y = x * 2\ny += 1\nreturn y"),
+        _class("count += 1\nreturn x * 2", "return grad * 2, None", inputs="x, count"),
+        _class("out[:] = x * 2\nreturn x * 2", "return grad * 2, None", inputs="x, out"),
+        _class("running.mul_(0.9).add_(x.mean())\nreturn x * 2", "return grad * 2, None", inputs="x, running"),
+        _class("inputs = [x]\nctx.mark_dirty(*inputs)\nx.mul_(2)\nreturn x"),
+        _class("x[x > 0].mul_(2)\nreturn x * 2"),
+    )
+    invalid = (
+        Invalid(_class("x.mul_(2)\nreturn x"), (9,)),
+        Invalid(_class("x *= 2\nreturn x"), (9,)),
+        Invalid(_class("x[x < 0] = 0\nreturn x * 2"), (9,)),
+        Invalid(_class("F.relu(x, inplace=True)\nreturn x * 2"), (9,)),
+        Invalid(_class("torch.mul(x, 2, out=x)\nreturn x"), (9,)),
+        Invalid(_class("x.view(-1)[0:2].mul_(2)\nreturn x * 2"), (9,)),
+        Invalid(_class("ctx.mark_dirty(y)\ny.add_(x)\nx.mul_(2)\nreturn x, y", "return grad, grad", "x, y"), (11,)),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every in-place change of an input, once for each input."""
+        for function in autograd_functions(file):
+            forward = function.forward
+            if forward is None or not function.is_readable:
+                continue
+            marked = _marked_names(function)
+            if marked is None:
+                continue
+            positions = {name: index for index, name in enumerate(function.input_names)}
+            reported: set[str] = set()
+            for write in _writes_in_order(file, forward):
+                name = _written_name(file, write.target)
+                if name not in positions or name in marked or name in reported:
+                    continue
+                if _rebound_before(forward, name, write.node) or not function.receives_gradient(positions[name]):
+                    continue
+                reported.add(name)
+                yield Hit(
+                    write.node,
+                    f"forward changes its input {name} in place ({write.how}) without ctx.mark_dirty({name}): whoever "
+                    "uses it afterwards gets the gradient of the unchanged tensor",
+                    hypothesis={"function": function.name, "input": name, "position": positions[name]},
+                )
+
+
+def _writes_in_order(file: FileContext, function: FunctionNode) -> list[Write]:
+    found = [write for node in own_nodes(function) for write in writes_of(file, node)]
+    return sorted(found, key=lambda write: (write.node.lineno, write.node.col_offset))  # type: ignore[attr-defined]
+
+
+def _written_name(file: FileContext, target: ast.expr) -> str | None:
+    """The name whose memory a write reaches, through slices, views and chained in-place methods."""
+    while True:
+        if isinstance(target, ast.Name):
+            return target.id
+        if isinstance(target, ast.Subscript) and _is_basic(target.slice):
+            target = target.value
+        elif isinstance(target, ast.Attribute) and target.attr in {"data", "T", "mT"}:
+            target = target.value
+        elif isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
+            method = f"torch.Tensor.{target.func.attr}"
+            if file.qualified_name(target.func) is not None:
+                return None
+            if not (operations().views(method) or operations().writes(method)):
+                return None
+            target = target.func.value
+        else:
+            return None
+
+
+def _is_basic(index: ast.expr) -> bool:
+    """Whether an index is made of numbers and slices alone, so that it gives a view."""
+    if isinstance(index, ast.Tuple):
+        return all(_is_basic(item) for item in index.elts)
+    if isinstance(index, ast.UnaryOp):
+        return isinstance(index.operand, ast.Constant)
+    return isinstance(index, (ast.Slice, ast.Constant))
+
+
+def _marked_names(function: AutogradFunction) -> frozenset[str] | None:
+    """The inputs given to `mark_dirty`; None when a call of it does not say which."""
+    found: set[str] = set()
+    for method in (function.forward, function.setup_context):
+        if method is None:
+            continue
+        names = _unpacked_inputs(function, method)
+        for node in own_nodes(method):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr != "mark_dirty":
+                continue
+            for argument in node.args:
+                if not isinstance(argument, ast.Name) or argument.id not in names:
+                    return None
+                found.add(names[argument.id])
+    return frozenset(found)
+
+
+def _unpacked_inputs(function: AutogradFunction, method: FunctionNode) -> dict[str, str]:
+    """Local name → name of the input in forward."""
+    names = {name: name for name in function.input_names}
+    if method is not function.setup_context:
+        return names
+    found: dict[str, str] = {}
+    parameters = [argument.arg for argument in method.args.args]
+    for node in own_nodes(method):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in parameters[1:2]:
+            for target in node.targets:
+                if isinstance(target, ast.Tuple):
+                    pairs = zip(target.elts, function.input_names, strict=False)
+                    found.update({item.id: name for item, name in pairs if isinstance(item, ast.Name)})
+    return found
+
+
+def _rebound_before(function: FunctionNode, name: str, place: ast.AST) -> bool:
+    """Whether the name was bound to something else before the place: it no longer is the input."""
+    line = getattr(place, "lineno", 0)
+    return any(
+        isinstance(node, ast.Name)
+        and node.id == name
+        and isinstance(node.ctx, ast.Store)
+        and node.lineno < line
+        and not _is_augmented(function, node)
+        for node in own_nodes(function)
+    )
+
+
+def _is_augmented(function: FunctionNode, name: ast.Name) -> bool:
+    return any(isinstance(node, ast.AugAssign) and node.target is name for node in own_nodes(function))

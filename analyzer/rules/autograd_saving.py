@@ -1,0 +1,406 @@
+"""What a custom Function keeps for backward: counted wrongly, or kept where autograd can't watch it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from analyzer.autograd_functions import AutogradFunction, Save, Unpack, autograd_functions, own_nodes
+from analyzer.context import FileContext
+from analyzer.facts import operations
+from analyzer.findings import Confidence, Severity
+from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.syntax import FunctionNode, dotted_name
+
+_HEAD = "import torch\nfrom torch.autograd import Function\n\n\n"
+
+
+def _class(forward: str, backward: str, inputs: str = "x, weight", base: str = "Function") -> str:
+    def indented(text: str) -> str:
+        return "".join(f"        {line}\n" for line in text.splitlines())
+
+    return (
+        f"{_HEAD}class Scale({base}):\n    @staticmethod\n    def forward(ctx, {inputs}):\n{indented(forward)}\n"
+        f"    @staticmethod\n    def backward(ctx, grad):\n{indented(backward)}"
+    )
+
+
+def _split(setup: str, backward: str) -> str:
+    def indented(text: str) -> str:
+        return "".join(f"        {line}\n" for line in text.splitlines())
+
+    return (
+        f"{_HEAD}class Scale(Function):\n    @staticmethod\n    def forward(x, weight):\n        return x * weight\n\n"
+        f"    @staticmethod\n    def setup_context(ctx, inputs, output):\n{indented(setup)}\n"
+        f"    @staticmethod\n    def backward(ctx, grad):\n{indented(backward)}"
+    )
+
+
+_GRADIENTS = "return grad * weight, grad * x"
+
+
+class SavedTensorCount(Rule):
+    """Backward takes apart another number of saved tensors than forward saved."""
+
+    id = "GP301"
+    name = "saved-tensor-count"
+    severity = Severity.ERROR
+    confidence = Confidence.HIGH
+    settled_by = ("gradcheck",)
+    torch_versions = "2.13"
+    triggers = ("saved_tensors", "saved_variables")
+    documentation = Documentation(
+        what_it_does=(
+            "Compares the number of names that `ctx.saved_tensors` is unpacked into with the number of tensors given "
+            "to `ctx.save_for_backward`, in forward or in `setup_context`. Where the saving has branches, each number "
+            "that can be saved is right. Starred arguments and a context that is handed to another function are "
+            "not counted."
+        ),
+        why_is_this_bad=(
+            "Python raises `ValueError: not enough values to unpack`, and only in the backward pass. Until then "
+            "everything works, so tests without a backward pass see nothing."
+        ),
+        faulty_example=_class(
+            "ctx.save_for_backward(x)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"
+        ),
+        right_example=_class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"
+        ),
+        fix_safety="No automatic fix: the list of saved tensors and the formula have to be brought together by hand.",
+    )
+    valid = (
+        _class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight",
+            f"x, *rest = ctx.saved_tensors\nweight = rest[0]\n{_GRADIENTS}",
+        ),
+        _class(
+            "saved = [x, weight]\nctx.save_for_backward(*saved)\nreturn x * weight",
+            f"x, weight = ctx.saved_tensors\n{_GRADIENTS}",
+        ),
+        _class(
+            "if ctx.needs_input_grad[1]:\n    ctx.save_for_backward(x, weight)\nelse:\n    ctx.save_for_backward(weight)\nreturn x * weight",
+            "if ctx.needs_input_grad[1]:\n    x, weight = ctx.saved_tensors\n    return grad * weight, grad * x\n"
+            "(weight,) = ctx.saved_tensors\nreturn grad * weight, None",
+        ),
+        _split("x, weight = inputs\nctx.save_for_backward(x, weight)", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"),
+        _class("keep(ctx, x, weight)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"),
+        _class("return x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}", base="Base"),
+        _class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight",
+            f"saved = ctx.saved_tensors\nx, weight = saved\n{_GRADIENTS}",
+        ),
+        _class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight",
+            "x = ctx.saved_tensors[0]\nweight = ctx.saved_tensors[1]\n" + _GRADIENTS,
+        ),
+    )
+    invalid = (
+        Invalid(
+            _class("ctx.save_for_backward(x)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"), (13,)
+        ),
+        Invalid(_class("return x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"), (12,)),
+        Invalid(
+            _split("x, weight = inputs\nctx.save_for_backward(x)", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"),
+            (17,),
+        ),
+        Invalid(
+            _class(
+                "ctx.save_for_backward(x, weight)\nreturn x * weight", "(x,) = ctx.saved_tensors\nreturn grad, grad * x"
+            ),
+            (13,),
+        ),
+        Invalid(
+            _class(
+                "ctx.save_for_backward(x)\nreturn x * weight",
+                "x = ctx.saved_tensors[0]\nweight = ctx.saved_tensors[1]\n" + _GRADIENTS,
+            ),
+            (14,),
+        ),
+        Invalid(
+            _class(
+                "ctx.save_for_backward(x)\nreturn x * weight",
+                f"saved = ctx.saved_tensors\nx, weight = saved\n{_GRADIENTS}",
+            ),
+            (14,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every unpacking in every backward whose class is wholly in this file."""
+        for function in autograd_functions(file):
+            saves = function.saves if function.is_readable else None
+            if saves is None:
+                continue
+            counts = [save.count for save in saves if save.count is not None]
+            if len(counts) != len(saves):
+                continue
+            for unpack in function.unpacks:
+                if counts and (unpack.count in counts if unpack.exact else unpack.count <= max(counts)):
+                    continue
+                yield _count_hit(function, saves, unpack)
+
+
+def _count_hit(function: AutogradFunction, saves: list[Save], unpack: Unpack) -> Hit:
+    def told(count: int, names: Iterable[str]) -> str:
+        listed = ", ".join(names)
+        return f"{count} tensor{'s' if count != 1 else ''}" + (f" ({listed})" if listed else "")
+
+    if unpack.names:
+        taken = f"backward unpacks {told(unpack.count, unpack.names)} from ctx.saved_tensors"
+    else:
+        taken = f"backward reads ctx.saved_tensors[{unpack.count - 1}]"
+    saver = "setup_context" if function.setup_context is not None else "forward"
+    if saves:
+        kept = " or ".join(dict.fromkeys(told(save.count or 0, save.names) for save in saves))
+        message = f"{taken}, but {saver} saves {kept}"
+    else:
+        message = f"{taken}, but {saver} never calls ctx.save_for_backward"
+    return Hit(
+        unpack.node,
+        message,
+        hypothesis={
+            "function": function.name,
+            "unpacked": unpack.count,
+            "saved": sorted({save.count or 0 for save in saves}),
+        },
+        related=tuple((save.call, "saved here") for save in saves),
+    )
+
+
+class TensorOnContext(Rule):
+    """An input or output tensor is kept as an attribute of ctx instead of through save_for_backward."""
+
+    id = "GP302"
+    name = "tensor-on-context"
+    severity = Severity.WARNING
+    confidence = Confidence.MEDIUM
+    settled_by = ("gradcheck",)
+    torch_versions = "2.13"
+    triggers = ("Function",)
+    documentation = Documentation(
+        what_it_does=(
+            "Finds `ctx.name = tensor` where the tensor is an input of forward for which backward returns a gradient, "
+            "or a result that forward returns. Shapes, numbers, flags, masks without a gradient, intermediate values "
+            "and tensors of which backward reads only the shape or type are left alone."
+        ),
+        why_is_this_bad=(
+            "Autograd can't watch what it was not given. When the tensor is changed in place before backward, the "
+            "gradient is computed from the new values without a word (20 instead of 2 in our measurement), where a "
+            "saved tensor raises. A result kept on ctx refers to its own graph, a cycle that keeps memory until the "
+            "garbage collector runs. Offloading and checkpointing of saved tensors pass it by."
+        ),
+        faulty_example=_class(
+            "ctx.x = x\nctx.weight = weight\nreturn x * weight", "return grad * ctx.weight, grad * ctx.x"
+        ),
+        right_example=_class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"
+        ),
+        fix_safety="No automatic fix: the unpacking in backward has to be written as well.",
+    )
+    valid = (
+        _class(
+            "ctx.shape = x.shape\nctx.save_for_backward(x, weight)\nreturn x * weight",
+            f"x, weight = ctx.saved_tensors\n{_GRADIENTS}",
+        ),
+        _class("ctx.scale = scale\nreturn x * scale", "return grad * ctx.scale, None", inputs="x, scale"),
+        _class("ctx.mask = mask\nreturn x * mask", "return grad * ctx.mask, None", inputs="x, mask"),
+        _class("ctx.dim = dim\nreturn x.sum(dim)", "return grad.unsqueeze(ctx.dim), None", inputs="x, dim: int"),
+        _class("ctx.x = x\nreturn x.sum()", "return grad.expand(ctx.x.shape)", inputs="x"),
+        _class("ctx.x = x\nreturn x.sum()", "return torch.zeros_like(ctx.x) + grad", inputs="x"),
+        _class(
+            "noise = torch.rand_like(x)\nctx.noise = noise\nreturn x * noise", "return grad * ctx.noise", inputs="x"
+        ),
+        _class("ctx.run = run\nreturn run(x)", "return ctx.run(grad), None", inputs="x, run"),
+        _class(
+            "ctx.state = torch.get_rng_state()\nreturn x", "torch.set_rng_state(ctx.state)\nreturn grad", inputs="x"
+        ),
+        _split("x, weight = inputs\nctx.save_for_backward(x, weight)", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"),
+    )
+    invalid = (
+        Invalid(_class("ctx.x = x\nreturn x * x", "return 2 * grad * ctx.x", inputs="x"), (8,)),
+        Invalid(_class("y = torch.exp(x)\nctx.y = y\nreturn y", "return grad * ctx.y", inputs="x"), (9,)),
+        Invalid(
+            _class("ctx.x, ctx.weight = x, weight\nreturn x * weight", "return grad * ctx.weight, grad * ctx.x"), (8, 8)
+        ),
+        Invalid(
+            _class("ctx.kept = (x, weight)\nreturn x * weight", "x, weight = ctx.kept\nreturn grad * weight, grad * x"),
+            (8,),
+        ),
+        Invalid(
+            _split("x, weight = inputs\nctx.x = x\nctx.weight = inputs[1]", "return grad * ctx.weight, grad * ctx.x"),
+            (13, 14),
+        ),
+        Invalid(
+            _split(
+                "ctx.y = output\nctx.save_for_backward(*inputs)",
+                "x, weight = ctx.saved_tensors\nreturn grad * ctx.y / x, grad * x",
+            ),
+            (12,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every assignment to an attribute of the context, where the context is filled."""
+        for function in autograd_functions(file):
+            saver = function.saver
+            if saver is None or not function.is_readable:
+                continue
+            context = function.context_name(saver)
+            kept = _Tensors(function)
+            for statement in own_nodes(saver):
+                if not isinstance(statement, ast.Assign):
+                    continue
+                for attribute, value in _context_attributes(statement, context):
+                    for item in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
+                        what = kept.role(item)
+                        if what is not None and self._matters(function, attribute, what):
+                            yield self._hit(function, statement, attribute, item, what)
+                            break
+
+    @staticmethod
+    def _matters(function: AutogradFunction, attribute: str, what: str) -> bool:
+        """An output on ctx is a cycle in any case; an input matters when backward reads its values."""
+        return what == "output" or _values_are_read(function, attribute)
+
+    @staticmethod
+    def _hit(function: AutogradFunction, statement: ast.Assign, attribute: str, item: ast.expr, what: str) -> Hit:
+        name = ast.unparse(item)
+        if what == "output":
+            message = (
+                f"the output {name} is kept as ctx.{attribute}: it then refers to its own graph, and a change of its "
+                "values before backward goes unnoticed; use ctx.save_for_backward"
+            )
+        else:
+            message = (
+                f"the input {name} is kept as ctx.{attribute}: when it is changed in place before backward, the "
+                "gradient is silently computed from the new values; use ctx.save_for_backward"
+            )
+        deliberate = _is_deleted(function, attribute)
+        return Hit(
+            statement,
+            message,
+            severity=Severity.NOTE if deliberate else None,
+            hypothesis={"function": function.name, "attribute": attribute, "tensor": name, "role": what},
+        )
+
+
+class _Tensors:
+    """Which names in the method that fills the context stand for differentiable inputs or for outputs."""
+
+    def __init__(self, function: AutogradFunction) -> None:
+        self._function = function
+        self._inputs: dict[str, int] = {}
+        self._outputs: set[str] = set()
+        self._inputs_name: str | None = None
+        saver = function.saver
+        assert saver is not None
+        if function.setup_context is None:
+            self._inputs = {name: index for index, name in enumerate(function.input_names)}
+            self._outputs = set(_returned_names(saver))
+        else:
+            parameters = [argument.arg for argument in saver.args.args]
+            if len(parameters) == 3:
+                self._inputs_name = parameters[1]
+                self._outputs = {parameters[2]}
+        for node in own_nodes(saver):
+            if isinstance(node, ast.Assign):
+                self._assigned(node)
+
+    def _assigned(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                # A name that is bound anew no longer is the input.
+                self._inputs.pop(target.id, None)
+                continue
+            if not isinstance(target, (ast.Tuple, ast.List)) or not isinstance(node.value, ast.Name):
+                continue
+            names = [item.id if isinstance(item, ast.Name) else None for item in target.elts]
+            if node.value.id == self._inputs_name:
+                self._inputs.update({name: index for index, name in enumerate(names) if name is not None})
+
+    def role(self, value: ast.expr) -> str | None:
+        """`input` or `output` for a tensor of that kind, None for anything else."""
+        if (
+            isinstance(value, ast.Subscript)
+            and isinstance(value.value, ast.Name)
+            and isinstance(value.slice, ast.Constant)
+        ):
+            if value.value.id == self._inputs_name and isinstance(value.slice.value, int):
+                return "input" if self._function.receives_gradient(value.slice.value) else None
+            return None
+        if not isinstance(value, ast.Name):
+            return None
+        if value.id in self._inputs and self._function.receives_gradient(self._inputs[value.id]):
+            return "input"
+        return "output" if value.id in self._outputs and value.id not in self._function.input_names else None
+
+
+def _returned_names(function: FunctionNode) -> Iterator[str]:
+    """Names that forward returns and that it has computed by a call or by arithmetic."""
+    computed = {
+        target.id
+        for node in own_nodes(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Call, ast.BinOp, ast.UnaryOp))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in own_nodes(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            # Only the first of several results is certainly a tensor.
+            first = node.value.elts[0] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
+            if isinstance(first, ast.Name) and first.id in computed:
+                yield first.id
+
+
+def _context_attributes(statement: ast.Assign, context: str | None) -> Iterator[tuple[str, ast.expr]]:
+    """(attribute, value) for each `ctx.attribute = value`, pairwise through tuples."""
+    for target in statement.targets:
+        pairs: list[tuple[ast.expr, ast.expr]] = [(target, statement.value)]
+        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+            pairs = list(zip(target.elts, statement.value.elts, strict=False))
+        for place, value in pairs:
+            if isinstance(place, ast.Attribute) and isinstance(place.value, ast.Name) and place.value.id == context:
+                yield place.attr, value
+
+
+_DESCRIBING = frozenset({"shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "itemsize"})
+_DESCRIBING_METHODS = frozenset(
+    {"size", "dim", "numel", "stride", "type", "get_device", "element_size", "storage_offset"}
+)
+
+
+def _values_are_read(function: AutogradFunction, attribute: str) -> bool:
+    """Whether backward uses more of the kept tensor than its shape, type and place."""
+    backward = function.backward
+    if backward is None:
+        return False
+    context = function.context_name(backward)
+    for node in own_nodes(backward):
+        if not (isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)):
+            continue
+        if dotted_name(node.value) == context and not _is_description(function.file, node):
+            return True
+    return False
+
+
+def _is_description(file: FileContext, node: ast.Attribute) -> bool:
+    parent = file.parent(node)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _DESCRIBING | _DESCRIBING_METHODS or parent.attr.startswith("new_")
+    if isinstance(parent, ast.Call) and node in parent.args:
+        qualified = file.qualified_name(parent.func) or ""
+        if qualified.endswith("_like") and operations().never_differentiable(qualified):
+            return True
+        return isinstance(parent.func, ast.Attribute) and parent.func.attr in {"view_as", "expand_as", "type_as"}
+    return isinstance(parent, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
+
+
+def _is_deleted(function: AutogradFunction, attribute: str) -> bool:
+    """`del ctx.attribute` (or `ctx.attribute = None`) in backward: the author knows what the reference costs."""
+    backward = function.backward
+    if backward is None:
+        return False
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == attribute and not isinstance(node.ctx, ast.Load)
+        for node in own_nodes(backward)
+    )
