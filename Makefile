@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,13 +52,34 @@ check: $(STAMP) ## format, lint, types, walls, docs in step with code
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m tests.docs_in_step
+	$(BIN)/python -m tools.make_docs --check
 
 test: $(STAMP) ## every test that needs no GPU; starts its own servers
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
 
 facts: $(STAMP) ## write analyzer/facts anew, out of the torch in .venv
 	$(BIN)/python tools/make_facts.py
+
+test-gpu: $(STAMP) ## every test that needs a CUDA device; under 8 minutes
+	$(BIN)/python -m pytest -m gpu tests/gpu
+
+demo: $(STAMP) ## start the service, submit a faulty repository, show what was found (KEEP=1: leave it up)
+	$(BIN)/python -m tools.demo $(if $(KEEP),--keep)
+
+docs: $(STAMP) ## write the pages that come from the code
+	$(BIN)/python -m tools.make_docs
+
+cases: $(STAMP) ## score tests/cases (ARGS=--static: reading only)
+	$(BIN)/python -m tools.cases $(ARGS)
+
+survey: $(STAMP) ## zero-configuration rates on real packages (PACKAGES="vit-pytorch entmax")
+	$(BIN)/python -m benchmarks.survey $(PACKAGES)
+
+bench-static: $(STAMP) ## the analyzer against ast, libcst and TorchFix on the same files
+	$(BIN)/python -m benchmarks.static_speed $(PACKAGES)
+
+bench-gradient: $(STAMP) ## the gradient check against slow and fast gradcheck on wrong and right Functions
+	$(BIN)/python -m benchmarks.gradient
 
 clean: ## remove what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache benchmarks/results
