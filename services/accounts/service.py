@@ -1,0 +1,166 @@
+"""Making, checking and revoking API tokens.
+
+A token is shown once, when it is made; what is kept is a keyed hash. This module must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from services.accounts import repository
+from services.accounts.errors import InvalidTokenError, MissingScopeError, TokenNotFoundError, UnknownScopeError
+from services.accounts.models import ApiTokenRow
+from services.accounts.secret import secret_key
+from services.accounts.tokens import is_well_formed, new_token, token_digest
+from services.database import Database
+from services.database.base import utc_now
+from services.settings import Settings
+
+# `last used` is there to find forgotten tokens: a write every request would cost more than it tells.
+NOTE_USE_EVERY = timedelta(minutes=1)
+LISTED = 200
+
+
+class Scope(StrEnum):
+    """What a token may do. `admin` includes the others, `submit` includes `read`."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    ADMIN = "admin"
+
+
+_INCLUDED = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.SUBMIT: frozenset({Scope.READ, Scope.SUBMIT}),
+    Scope.ADMIN: frozenset(Scope),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A token without its text."""
+
+    id: str
+    name: str
+    kind: str
+    last_four: str
+    scopes: frozenset[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether the token may do this."""
+        return any(scope in _INCLUDED[own] for own in self.scopes)
+
+    def require(self, scope: Scope) -> None:
+        """Raise `MissingScopeError` unless the token may do this."""
+        if not self.allows(scope):
+            raise MissingScopeError(f"this needs a token with the scope {scope.value!r}", scope=scope.value)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedToken:
+    """A fresh token, with the text that nobody will see again."""
+
+    text: str
+    info: TokenInfo
+
+
+class TokenService:
+    """Everything about API tokens."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._key = secret_key(settings)
+
+    def create(
+        self, name: str, scopes: Collection[str], *, expires_in: timedelta | None = None, kind: str = "api"
+    ) -> CreatedToken:
+        """Make a token. Raises `UnknownScopeError`."""
+        wanted = _scopes(scopes)
+        text = new_token(kind)
+        now = utc_now()
+        with self._database.unit_of_work() as uow:
+            row = ApiTokenRow(
+                name=name,
+                kind=kind,
+                digest=token_digest(text, self._key),
+                last_four=text[-4:],
+                scopes=sorted(wanted),
+                created_at=now,
+                expires_at=None if expires_in is None else now + expires_in,
+            )
+            uow.session.add(row)
+            uow.session.flush()
+            return CreatedToken(text, _info(row))
+
+    def verify(self, text: str) -> TokenInfo:
+        """Whose token this is. Raises `InvalidTokenError` if it is nobody's, revoked, or has expired."""
+        if not is_well_formed(text):
+            raise InvalidTokenError("the token is not valid")
+        digest = token_digest(text, self._key)
+        with self._database.reading() as session:
+            row = repository.find_by_digest(session, digest)
+            # The index compared hashes, not tokens: its timing says nothing about a token's text. Compared again in
+            # constant time all the same, so that a database with a lenient collation can't let a look-alike in.
+            if row is None or not hmac.compare_digest(row.digest, digest) or not _usable(row):
+                raise InvalidTokenError("the token is not valid")
+            info = _info(row)
+        if info.last_used_at is None or utc_now() - info.last_used_at > NOTE_USE_EVERY:
+            with self._database.unit_of_work() as uow:
+                repository.note_use(uow.session, info.id, NOTE_USE_EVERY)
+        return info
+
+    def revoke(self, token_id: str) -> TokenInfo:
+        """Make a token useless at once; doing it again changes nothing. Raises `TokenNotFoundError`."""
+        with self._database.unit_of_work() as uow:
+            row = uow.session.get(ApiTokenRow, token_id)
+            if row is None:
+                raise TokenNotFoundError(f"there is no token {token_id!r}", id=token_id)
+            row.revoked_at = row.revoked_at or utc_now()
+            uow.session.flush()
+            return _info(row)
+
+    def list(self) -> tuple[TokenInfo, ...]:
+        """The newest tokens, without their texts."""
+        with self._database.reading() as session:
+            return tuple(_info(row) for row in repository.newest_tokens(session, LISTED))
+
+    def any_usable(self) -> bool:
+        """Whether anybody can get in at all."""
+        with self._database.reading() as session:
+            return repository.count_usable(session) > 0
+
+
+def _scopes(names: Collection[str]) -> frozenset[Scope]:
+    known = {scope.value: scope for scope in Scope}
+    for name in names:
+        if name not in known:
+            raise UnknownScopeError(f"there is no scope {name!r}: there are {', '.join(known)}", scope=name)
+    if not names:
+        raise UnknownScopeError("a token needs at least one scope: " + ", ".join(known))
+    return frozenset(known[name] for name in names)
+
+
+def _usable(row: ApiTokenRow) -> bool:
+    return row.revoked_at is None and (row.expires_at is None or row.expires_at > utc_now())
+
+
+def _info(row: ApiTokenRow) -> TokenInfo:
+    return TokenInfo(
+        id=row.id,
+        name=row.name,
+        kind=row.kind,
+        last_four=row.last_four,
+        scopes=frozenset(Scope(name) for name in row.scopes),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+    )

@@ -1,0 +1,147 @@
+"""API tokens: their form, what is kept of them, what they allow."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import select, update
+
+from services.accounts.errors import (
+    InvalidTokenError,
+    MissingScopeError,
+    SecretKeyError,
+    TokenNotFoundError,
+    UnknownScopeError,
+)
+from services.accounts.models import ApiTokenRow
+from services.accounts.secret import secret_key
+from services.accounts.service import Scope, TokenService
+from services.accounts.tokens import is_well_formed, new_token
+from services.database import Database
+from services.database.base import utc_now
+from services.settings import Settings
+
+
+@pytest.fixture
+def tokens(database: Database, service_settings: Settings) -> TokenService:
+    return TokenService(database, service_settings)
+
+
+def test_a_token_is_recognised_by_prefix_and_checksum() -> None:
+    token = new_token("api")
+    assert token.startswith("gp_api_")
+    assert len(token) == len("gp_api_") + 33
+    assert is_well_formed(token)
+    assert len({new_token("api") for _ in range(100)}) == 100
+
+
+def test_a_mistyped_token_is_refused_by_its_checksum() -> None:
+    token = new_token("api")
+    for place in range(len(token)):
+        other = "a" if token[place] != "a" else "b"
+        assert not is_well_formed(token[:place] + other + token[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gp_api_", "Bearer x", "gp_api_é" + "0" * 32, "0" * 1_000_000, "gp_root_" + "0" * 33]
+)
+def test_what_is_no_token_is_refused_without_an_accident(text: str, tokens: TokenService) -> None:
+    with pytest.raises(InvalidTokenError):
+        tokens.verify(text)
+
+
+def test_a_token_lets_in_and_only_its_keyed_hash_is_kept(
+    tokens: TokenService, database: Database, service_settings: Settings
+) -> None:
+    created = tokens.create("ci", ["submit"])
+    assert tokens.verify(created.text).id == created.info.id
+    with database.reading() as session:
+        row = session.scalars(select(ApiTokenRow)).one()
+        kept = " ".join(str(getattr(row, column.name)) for column in ApiTokenRow.__table__.columns)
+    assert created.text not in kept
+    assert row.last_four == created.text[-4:]
+    other_key = service_settings.model_copy(update={"secret_key": SecretStr("another key of thirty-two characters")})
+    with pytest.raises(InvalidTokenError):
+        TokenService(database, other_key).verify(created.text)
+
+
+def test_a_well_formed_token_of_nobody_is_refused(tokens: TokenService) -> None:
+    tokens.create("ci", ["read"])
+    with pytest.raises(InvalidTokenError):
+        tokens.verify(new_token("api"))
+
+
+def test_a_revoked_token_is_refused_at_once(tokens: TokenService) -> None:
+    created = tokens.create("ci", ["read"])
+    assert tokens.any_usable()
+    revoked = tokens.revoke(created.info.id)
+    with pytest.raises(InvalidTokenError):
+        tokens.verify(created.text)
+    assert tokens.revoke(created.info.id).revoked_at == revoked.revoked_at
+    assert not tokens.any_usable()
+    with pytest.raises(TokenNotFoundError):
+        tokens.revoke("nobody")
+
+
+def test_an_expired_token_is_refused(tokens: TokenService, database: Database) -> None:
+    created = tokens.create("ci", ["read"], expires_in=timedelta(hours=1))
+    assert tokens.verify(created.text).expires_at is not None
+    with database.unit_of_work() as uow:
+        uow.session.execute(update(ApiTokenRow).values(expires_at=utc_now() - timedelta(seconds=1)))
+    with pytest.raises(InvalidTokenError):
+        tokens.verify(created.text)
+    assert not tokens.any_usable()
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [("read", {"read"}), ("submit", {"read", "submit"}), ("admin", {"read", "submit", "admin"})],
+)
+def test_scopes_include_what_is_below_them(tokens: TokenService, given: str, allowed: set[str]) -> None:
+    info = tokens.verify(tokens.create("ci", [given]).text)
+    assert {scope.value for scope in Scope if info.allows(scope)} == allowed
+    for scope in set(Scope) - {Scope(name) for name in allowed}:
+        with pytest.raises(MissingScopeError):
+            info.require(scope)
+
+
+@pytest.mark.parametrize("scopes", [[], ["write"]])
+def test_a_token_needs_scopes_that_exist(tokens: TokenService, scopes: list[str]) -> None:
+    with pytest.raises(UnknownScopeError):
+        tokens.create("ci", scopes)
+
+
+def test_the_last_use_is_noted(tokens: TokenService) -> None:
+    created = tokens.create("ci", ["read"])
+    assert created.info.last_used_at is None
+    tokens.verify(created.text)
+    first = tokens.list()[0].last_used_at
+    assert first is not None
+    tokens.verify(created.text)
+    assert tokens.list()[0].last_used_at == first
+
+
+def test_a_key_is_made_once_and_is_for_its_owner_only(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path / "fresh")
+    keys: list[bytes] = []
+    threads = [threading.Thread(target=lambda: keys.append(secret_key(settings))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(keys)) == 1
+    file = settings.data_dir / "secret.key"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in settings.data_dir.iterdir()] == ["secret.key"]
+    file.chmod(0o644)
+    with pytest.raises(SecretKeyError, match="chmod 600"):
+        secret_key(settings)
+
+
+def test_a_short_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SecretKeyError, match="GRADPROOF_SECRET_KEY"):
+        secret_key(Settings(data_dir=tmp_path, secret_key=SecretStr("too short")))
