@@ -14,6 +14,7 @@ from typing import Final
 
 from analyzer.findings import TargetDeclaration
 from services.settings import Settings
+from worker.devices import cuda_device_nodes
 from worker.execution.batch import Batch, BatchJob, BatchOutcome, Unfinished, UnfinishedCause
 from worker.execution.messages import (
     CheckMessage,
@@ -108,6 +109,7 @@ def _command(batch: Batch, settings: Settings, mode: Mode) -> Command:
         interpreter=batch.python,
         argv=(str(batch.python), "-I", "-c", start, REQUEST),
         request=json.dumps(request).encode(),
+        device_nodes=cuda_device_nodes() if batch.device == "cuda" else (),
         read_only={batch.source: _SOURCE, probe: f"{_PROBE}/gradproof_probe"},
     )
 
