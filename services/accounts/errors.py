@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from services.problems import BadInputError, GradproofError, NotFoundError, SurroundingsError
-
-
-class InvalidTokenError(GradproofError):
-    """No token, or none that is valid. What exactly is wrong is not said: it would help whoever guesses."""
-
-    code = "invalid-token"
-    title = "The token is not valid"
-    http_status = 401
-    exit_code = 2
-
-
-class MissingScopeError(GradproofError):
-    """The token is valid but may not do this."""
-
-    code = "missing-scope"
-    title = "The token does not allow this"
-    http_status = 403
-    exit_code = 2
+from services.problems import BadInputError, NotFoundError, SurroundingsError
 
 
 class TokenNotFoundError(NotFoundError):

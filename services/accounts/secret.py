@@ -5,9 +5,11 @@ Whoever steals the database without it can neither use nor test tokens. This mod
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import stat
+from hashlib import sha256
 from pathlib import Path
 
 from services.accounts.errors import SecretKeyError
@@ -35,6 +37,11 @@ def secret_key(settings: Settings) -> bytes:
     except FileNotFoundError:
         _make(file)
         return _read(file)
+
+
+def signing_key(settings: Settings) -> bytes:
+    """A key derived for signing what leaves us (session cookies, links): never the key of the token hashes itself."""
+    return hmac.new(secret_key(settings), b"gradproof signing key 1", sha256).digest()
 
 
 def _make(file: Path) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from services.accounts import repository
-from services.accounts.errors import InvalidTokenError, MissingScopeError, TokenNotFoundError, UnknownScopeError
+from services.accounts.errors import TokenNotFoundError, UnknownScopeError
 from services.accounts.models import ApiTokenRow
 from services.accounts.secret import secret_key
 from services.accounts.tokens import is_well_formed, new_token, token_digest
@@ -54,14 +54,14 @@ class TokenInfo:
     revoked_at: datetime | None
     last_used_at: datetime | None
 
-    def allows(self, scope: Scope) -> bool:
-        """Whether the token may do this."""
-        return any(scope in _INCLUDED[own] for own in self.scopes)
 
-    def require(self, scope: Scope) -> None:
-        """Raise `MissingScopeError` unless the token may do this."""
-        if not self.allows(scope):
-            raise MissingScopeError(f"this needs a token with the scope {scope.value!r}", scope=scope.value)
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever holds a usable token. `scopes` is everything it allows, included scopes too; `id` is the token's."""
+
+    id: str
+    name: str
+    scopes: frozenset[Scope]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +100,27 @@ class TokenService:
             uow.session.flush()
             return CreatedToken(text, _info(row))
 
-    def verify(self, text: str) -> TokenInfo:
-        """Whose token this is. Raises `InvalidTokenError` if it is nobody's, revoked, or has expired."""
+    def authenticate(self, text: str) -> Principal | None:
+        """Whose token this is; None if it is nobody's, revoked, or has expired. Notes that it was used."""
         if not is_well_formed(text):
-            raise InvalidTokenError("the token is not valid")
+            return None
         digest = token_digest(text, self._key)
         with self._database.reading() as session:
             row = repository.find_by_digest(session, digest)
             # The index compared hashes, not tokens: its timing says nothing about a token's text. Compared again in
             # constant time all the same, so that a database with a lenient collation can't let a look-alike in.
             if row is None or not hmac.compare_digest(row.digest, digest) or not _usable(row):
-                raise InvalidTokenError("the token is not valid")
-            info = _info(row)
-        if info.last_used_at is None or utc_now() - info.last_used_at > NOTE_USE_EVERY:
+                return None
+        if row.last_used_at is None or utc_now() - row.last_used_at > NOTE_USE_EVERY:
             with self._database.unit_of_work() as uow:
-                repository.note_use(uow.session, info.id, NOTE_USE_EVERY)
-        return info
+                repository.note_use(uow.session, row.id, NOTE_USE_EVERY)
+        return _principal(row)
+
+    def find(self, token_id: str) -> Principal | None:
+        """The holder of the token with this id; None if there is no such token or it can't be used any more."""
+        with self._database.reading() as session:
+            row = session.get(ApiTokenRow, token_id)
+            return _principal(row) if row is not None and _usable(row) else None
 
     def revoke(self, token_id: str) -> TokenInfo:
         """Make a token useless at once; doing it again changes nothing. Raises `TokenNotFoundError`."""
@@ -150,6 +155,10 @@ def _scopes(names: Collection[str]) -> frozenset[Scope]:
 
 def _usable(row: ApiTokenRow) -> bool:
     return row.revoked_at is None and (row.expires_at is None or row.expires_at > utc_now())
+
+
+def _principal(row: ApiTokenRow) -> Principal:
+    return Principal(row.id, row.name, frozenset().union(*(_INCLUDED[Scope(name)] for name in row.scopes)))
 
 
 def _info(row: ApiTokenRow) -> TokenInfo:
