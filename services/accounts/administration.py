@@ -10,7 +10,7 @@ from services.accounts.service import Scope, TokenService
 from services.database import Database
 from services.settings import Settings
 
-FIRST_TOKEN = "first token"
+MADE_AT_FIRST_START = "made at the first start"
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def create_token(settings: Settings, *, name: str, scope: str, lifetime: timedel
 def ensure_first_token(settings: Settings) -> str | None:
     """The text of a token that may do everything, made if there is no usable token yet; else None."""
     with _tokens(settings) as tokens:
-        return None if tokens.any_usable() else tokens.create(FIRST_TOKEN, [Scope.ADMIN], kind="first").text
+        return None if tokens.any_usable() else tokens.create(MADE_AT_FIRST_START, [Scope.ADMIN], kind="first").text
 
 
 def has_tokens(settings: Settings) -> bool:
