@@ -10,8 +10,8 @@ import os
 import sys
 import traceback
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from api.cli import administration, check, documentation, health, machine, processes, submission
 from api.cli.console import say
@@ -62,9 +62,9 @@ def run(arguments: list[str]) -> int:
     """Run the command line with these arguments; returns the exit code."""
     try:
         result = app(args=arguments, prog_name="gradproof", standalone_mode=False)
-    except click.exceptions.Exit as end:
+    except typer.Exit as end:
         return end.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         say("Interrupted.")
         return 130
     except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets a sentence, never a traceback
@@ -75,8 +75,10 @@ def run(arguments: list[str]) -> int:
 def _explain(error: Exception) -> int:
     """Tell a person what went wrong; returns the exit code."""
     match error:
-        case click.ClickException():
-            error.show()
+        case TyperException():
+            # Usage errors can show the command's usage with themselves; the base class does not promise it.
+            show = getattr(error, "show", lambda: say(str(error)))
+            show()
             return 2
         case GradproofError():
             say(f"gradproof: {error.title}: {error.message}")
