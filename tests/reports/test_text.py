@@ -92,3 +92,10 @@ def test_an_analysis_with_nothing_to_say_is_short() -> None:
     written = report_format("text").render(report_of(), Rendering())
     assert len(written.splitlines()) < 12
     assert "Gate passed" in written
+
+
+def test_the_gate_of_a_running_analysis_is_not_decided_yet() -> None:
+    report = report_of((finding(),), status="running")
+    assert "The gate is not decided yet: the analysis is running" in report_format("text").render(report, Rendering())
+    assert "## Gradproof: running, the gate is not decided yet" in report_format("markdown").render(report, Rendering())
+    assert "<h1>Running</h1>" in report_format("html").render(report, Rendering())

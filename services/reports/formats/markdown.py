@@ -87,8 +87,10 @@ class MarkdownFormat(ReportFormat):
 
 
 def _head(report: Report) -> str:
-    verdict = "passed" if report.gate.passed else "failed"
-    lines = [f"## Gradproof: gate {verdict}", ""]
+    verdict = "gate passed" if report.gate.passed else "gate failed"
+    if report.analysis.status in {"queued", "running"}:
+        verdict = f"{report.analysis.status}, the gate is not decided yet"
+    lines = [f"## Gradproof: {verdict}", ""]
     lines += [
         f"- {'✓' if condition.passed else '✗'} **{text(condition.name)}**: {text(condition.explanation)}"
         for condition in report.gate.conditions

@@ -212,6 +212,9 @@ class _Writer:
         yield from self.wrap(ran, "")
         if report.analysis.reason:
             yield from self.wrap(f"The analysis is {report.analysis.status}: {report.analysis.reason}", "")
+        if report.analysis.status in {"queued", "running"}:
+            yield self.paint(f"The gate is not decided yet: the analysis is {report.analysis.status}", "bold")
+            return
         passed = report.gate.passed
         took = f" in {report.analysis.duration_s:.1f} s" if report.analysis.duration_s is not None else ""
         yield self.paint(f"Gate {'passed' if passed else 'failed'}{took}", "bold", "green" if passed else "red")

@@ -1,0 +1,73 @@
+"""What the routes share: settings, the database behind the use cases, the snapshot store.
+
+Built once by `api.app.create_app`; a route gets it as a dependency and never builds parts of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from fastapi import Depends, Request
+
+from services.accounts import TokenService
+from services.analyses.service import AnalysisService
+from services.database import Database
+from services.jobs.doorbell import Doorbell
+from services.oversight import OversightService
+from services.reports.sources import DirectorySources, NoSources, Sources
+from services.settings import Settings
+from services.snapshots import SnapshotStore
+from services.snapshots.errors import SnapshotNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of one application."""
+
+    settings: Settings
+    database: Database
+    doorbell: Doorbell
+    store: SnapshotStore
+    analyses: AnalysisService
+    tokens: TokenService
+    oversight: OversightService
+
+    @classmethod
+    def open(cls, settings: Settings) -> Self:
+        """All parts by settings; nothing is connected before it is used."""
+        doorbell = Doorbell.open(settings)
+        database = Database.open(settings, doorbell.ring)
+        return cls(
+            settings=settings,
+            database=database,
+            doorbell=doorbell,
+            store=SnapshotStore(settings.snapshot_dir),
+            analyses=AnalysisService(database, settings),
+            tokens=TokenService(database, settings),
+            oversight=OversightService(database, settings),
+        )
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.database.close()
+        self.doorbell.close()
+
+    def sources(self, digest: str | None) -> Sources:
+        """The quoted lines of a snapshot; none if the store no longer has it."""
+        if digest is None:
+            return NoSources()
+        try:
+            return DirectorySources(self.store.path(digest))
+        except SnapshotNotFoundError:
+            return NoSources()
+
+
+def get_context(request: Request) -> Context:
+    """The context of the application that a request came to."""
+    context = request.app.state.context
+    assert isinstance(context, Context)
+    return context
+
+
+ContextDependency = Annotated[Context, Depends(get_context)]

@@ -1,0 +1,25 @@
+"""A problem as a page, for whoever came with a browser."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+
+from api.pages.rendering import render
+from api.problems import Problem
+
+_FOR_MACHINES = ("/api/", "/healthz", "/readyz", "/metrics", "/openapi.json")
+
+
+def problem_page(request: Request, problem: Problem) -> Response | None:
+    """The page of a problem; None where the answer is for a machine.
+
+    A browser without a session is led to the sign-in page and, from there, back to where it wanted to go.
+    """
+    if request.url.path.startswith(_FOR_MACHINES) or "text/html" not in request.headers.get("accept", ""):
+        return None
+    if problem.status == 401 and request.method == "GET":
+        return RedirectResponse(f"/sign-in?next={quote(request.url.path)}", status_code=303)
+    return render("error.html", status=problem.status, problem=problem)

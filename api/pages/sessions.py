@@ -1,0 +1,102 @@
+"""Sessions of browsers: a signed cookie that names an API token, and a signed link to get one without typing.
+
+The cookie holds no token, only the id of one and the moment it ends, under a MAC; revoking the token ends its sessions.
+It is not readable for scripts, comes along on links to us but on no request that another site makes, and opens pages
+only: the API never looks at it. A sign-in link carries the same under another label and is good for ten minutes, which
+`gradproof serve` prints so that the first visit needs no token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from typing import Annotated, Final
+
+from fastapi import Cookie, Depends, Request, Response
+
+from api.context import Context, ContextDependency
+from api.errors import AuthenticationRequiredError, ForeignFormError
+from services.accounts import Principal, Scope, signing_key
+from services.settings import Settings
+
+COOKIE: Final = "gradproof_session"
+SESSION_S: Final = 12 * 3600
+LINK_S: Final = 600
+
+
+def _sign(settings: Settings, label: str, text: str) -> str:
+    return hmac.new(signing_key(settings), f"{label}\0{text}".encode(), hashlib.sha256).hexdigest()
+
+
+def _issue(settings: Settings, label: str, token_id: str, seconds: int) -> str:
+    text = f"{token_id}.{int(time.time()) + seconds}"
+    return f"{text}.{_sign(settings, label, text)}"
+
+
+def _verify(settings: Settings, label: str, value: str) -> str | None:
+    """The id of the token that a signed value names; None if it is forged, damaged, or over."""
+    text, _, signature = value.rpartition(".")
+    token_id, _, until = text.partition(".")
+    expected = _sign(settings, label, text)
+    if not hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode()):
+        return None
+    return token_id if until.isdigit() and int(until) > time.time() else None
+
+
+def sign_in_link(settings: Settings, token_id: str) -> str:
+    """An address that signs a browser in, good for ten minutes."""
+    return f"{settings.public_url.rstrip('/')}/sign-in/{_issue(settings, 'link', token_id, LINK_S)}"
+
+
+def follow_link(context: Context, code: str) -> Principal:
+    """Who a sign-in link is for. Raises `AuthenticationRequiredError`."""
+    token_id = _verify(context.settings, "link", code)
+    if token_id is None:
+        raise AuthenticationRequiredError("this sign-in link is over or damaged")
+    principal = context.tokens.find(token_id)
+    if principal is None:
+        raise AuthenticationRequiredError("the token behind this sign-in link is no longer valid")
+    return principal
+
+
+def begin(response: Response, settings: Settings, principal: Principal) -> None:
+    """Start a session."""
+    response.set_cookie(
+        COOKIE,
+        _issue(settings, "session", principal.id, SESSION_S),
+        max_age=SESSION_S,
+        httponly=True,
+        secure=settings.public_url.startswith("https://"),
+        samesite="lax",
+        path="/",
+    )
+
+
+def end(response: Response) -> None:
+    """End a session."""
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
+
+
+def require_same_site(request: Request) -> None:
+    """Refuse a form that another site's page sent. Raises `ForeignFormError`.
+
+    Every browser of the last years says where a request comes from; a request that says nothing comes from no browser.
+    """
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site not in {None, "same-origin", "none"}:
+        raise ForeignFormError("this form was sent from another site", site=site)
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        raise ForeignFormError("this form was sent from another site", origin=origin[:200])
+
+
+def _visitor(context: ContextDependency, session: Annotated[str | None, Cookie(alias=COOKIE)] = None) -> Principal:
+    token_id = None if session is None else _verify(context.settings, "session", session)
+    principal = None if token_id is None else context.tokens.find(token_id)
+    if principal is None or Scope.READ not in principal.scopes:
+        raise AuthenticationRequiredError("sign in to see this page")
+    return principal
+
+
+Visitor = Annotated[Principal, Depends(_visitor)]
