@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar
 
+from analyzer.singularities import Singularities
 from analyzer.syntax import FunctionNode, SyntaxIndex, dotted_name, parameters
+from analyzer.values.evaluate import Evaluator
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -157,6 +159,40 @@ class FileContext:
         """Every `def` of the file, methods and nested ones included, in source order."""
         found: list[FunctionNode] = [*self.nodes(ast.FunctionDef), *self.nodes(ast.AsyncFunctionDef)]
         return sorted(found, key=lambda function: (function.lineno, function.col_offset))
+
+    @cached_property
+    def functions_by_name(self) -> dict[str, list[FunctionNode]]:
+        table: dict[str, list[FunctionNode]] = {}
+        for function in self.functions:
+            table.setdefault(function.name, []).append(function)
+        return table
+
+    def returns_of(self, function: FunctionNode) -> list[ast.Return]:
+        """The `return` statements of a function itself, not of functions inside it."""
+        return self._returns.get(function, [])
+
+    @cached_property
+    def _returns(self) -> dict[ast.AST, list[ast.Return]]:
+        table: dict[ast.AST, list[ast.Return]] = {}
+        for statement in self.nodes(ast.Return):
+            function = self.enclosing_function(statement)
+            if function is not None:
+                table.setdefault(function, []).append(statement)
+        return table
+
+    # --- values ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def values(self) -> Evaluator:
+        """What the expressions of this file may be."""
+        return Evaluator(self)
+
+    @cached_property
+    def singularities(self) -> Singularities:
+        """The operations of this file that are singular somewhere."""
+        return Singularities(self)
+
+    # --- enclosing definitions ---------------------------------------------------------------------------------
 
     def enclosing_function(self, node: ast.AST) -> FunctionNode | None:
         """The innermost `def` around the node, without itself."""

@@ -1,0 +1,163 @@
+"""Operations that are singular somewhere, and whether anything keeps their operand away from that place.
+
+Divisions, roots, powers and logarithms are found once a file and judged once, so that the rules about them agree with
+each other. This module must not know how findings are reported.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from analyzer.syntax import terminal_name
+from analyzer.values.domain import Gradient, Kind, Value, Zero
+from analyzer.values.guards import guarded
+from analyzer.values.surroundings import Surroundings, surroundings
+
+if TYPE_CHECKING:
+    from analyzer.context import FileContext
+
+_DIVIDING_CALLS = ("div", "div_", "divide", "divide_", "true_divide", "true_divide_")
+_LOGARITHMS = ("log", "log2", "log10", "log_", "log2_", "log10_")
+_POWERS = ("pow", "pow_", "float_power")
+
+
+class Form(Enum):
+    """Which operation is singular."""
+
+    DIVISION = "division"
+    ROOT = "square root"
+    POWER = "fractional power"
+    LOGARITHM = "logarithm"
+
+    @property
+    def singular_set(self) -> str:
+        """Where the operand must not be, as a comparison."""
+        return "== 0" if self in (Form.DIVISION, Form.ROOT) else "<= 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Singular:
+    """One operation: `node` is what to point at, `operand` what must stay away from the singular set.
+
+    `numerator` is what is divided, for a division that has one.
+    """
+
+    form: Form
+    node: ast.expr | ast.stmt
+    operand: ast.expr
+    numerator: ast.expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is known about the operand of a singular operation at its place."""
+
+    value: Value
+    guarded: bool
+    surroundings: Surroundings
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether a gradient can flow through the operand here."""
+        return (
+            self.surroundings is Surroundings.DIFFERENTIATED
+            and self.value.gradient is not Gradient.NO
+            and not self.value.is_discrete
+        )
+
+
+class Singularities:
+    """The singular operations of one file."""
+
+    def __init__(self, file: FileContext) -> None:
+        self._file = file
+        self._judgements: dict[ast.expr, Judgement] = {}
+        self._by_form: dict[Form, list[Singular]] = {}
+        for singular in self._find():
+            self._by_form.setdefault(singular.form, []).append(singular)
+
+    def of(self, *forms: Form) -> list[Singular]:
+        """The operations of these forms, in no promised order."""
+        return [singular for form in forms for singular in self._by_form.get(form, ())]
+
+    def judge(self, singular: Singular) -> Judgement:
+        """What is known of the operand, with the tests around the operation taken into account."""
+        known = self._judgements.get(singular.operand)
+        if known is None:
+            self._file.check_deadline()
+            value = self._file.values.value(singular.operand)
+            matters = not value.is_number and value.kind is not Kind.OTHER and value.zero is not Zero.EXCLUDED
+            known = Judgement(
+                value=value,
+                guarded=not matters or guarded(self._file, singular.node, singular.operand),
+                surroundings=surroundings(self._file, singular.node) if matters else Surroundings.ASIDE,
+            )
+            self._judgements[singular.operand] = known
+        return known
+
+    # --- finding -----------------------------------------------------------------------------------------------
+
+    def _find(self) -> Iterator[Singular]:
+        for operation in self._file.nodes(ast.BinOp):
+            if isinstance(operation.op, ast.Div):
+                if not _plainly_constant(operation.right):
+                    yield Singular(Form.DIVISION, operation, operation.right, operation.left)
+            elif isinstance(operation.op, ast.Pow):
+                yield from self._power(operation, operation.left, operation.right)
+        for statement in self._file.nodes(ast.AugAssign):
+            if isinstance(statement.op, ast.Div) and not _plainly_constant(statement.value):
+                yield Singular(Form.DIVISION, statement, statement.value, statement.target)
+        yield from self._calls()
+
+    def _calls(self) -> Iterator[Singular]:
+        values = self._file.values
+        for call in self._file.calls(*_DIVIDING_CALLS):
+            operation = values.operation(call)
+            if operation is not None and operation.operand is not None:
+                divisor = operation.argument(0, "other")
+                if divisor is not None and not _plainly_constant(divisor):
+                    yield Singular(Form.DIVISION, call, divisor, operation.operand)
+        for form, names in (
+            (Form.DIVISION, ("reciprocal", "reciprocal_", "rsqrt", "rsqrt_")),
+            (Form.ROOT, ("sqrt", "sqrt_")),
+            (Form.LOGARITHM, _LOGARITHMS),
+        ):
+            for call in self._file.calls(*names):
+                operation = values.operation(call)
+                if operation is not None and operation.operand is not None:
+                    yield Singular(form, call, operation.operand)
+        for call in self._file.calls(*_POWERS):
+            operation = values.operation(call)
+            exponent = operation.argument(0, "exponent") if operation is not None else None
+            if operation is not None and operation.operand is not None and exponent is not None:
+                yield from self._power(call, operation.operand, exponent)
+
+    def _power(self, node: ast.expr, base: ast.expr, exponent: ast.expr) -> Iterator[Singular]:
+        """A negative power divides, one half is a root, any other fraction below one has an infinite slope at zero."""
+        if _plainly_constant(base):
+            return
+        constant = self._file.values.value(exponent).constant
+        if constant is None:
+            return
+        if constant < 0:
+            yield Singular(Form.DIVISION, node, base)
+        elif constant == 0.5:
+            yield Singular(Form.ROOT, node, base)
+        elif 0 < constant < 1:
+            yield Singular(Form.POWER, node, base)
+
+
+def _plainly_constant(expression: ast.expr) -> bool:
+    """Literals, arithmetic of literals and ALL_CAPS names: most divisors of real code, told without any analysis."""
+    if isinstance(expression, ast.Constant):
+        return True
+    if isinstance(expression, ast.BinOp):
+        return _plainly_constant(expression.left) and _plainly_constant(expression.right)
+    if isinstance(expression, ast.UnaryOp):
+        return _plainly_constant(expression.operand)
+    name = terminal_name(expression)
+    return name is not None and name.isupper() and len(name) > 1

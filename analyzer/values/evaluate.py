@@ -1,0 +1,725 @@
+"""What every expression of a file may be: looks names up, follows assignments, and asks the table of operations.
+
+Values are computed on demand and remembered, so that a file pays only for the operands that rules ask about. Helpers
+and attributes of the same file are followed a few levels. This module must not know rules.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from analyzer.syntax import FunctionNode, parameters, terminal_name
+from analyzer.values.bindings import Binding, FunctionBindings
+from analyzer.values.domain import (
+    OTHER,
+    SIZE,
+    SOME_NUMBER,
+    UNKNOWN,
+    UNKNOWN_TENSOR,
+    Gradient,
+    Kind,
+    Value,
+    Zero,
+    add,
+    divide,
+    join,
+    multiply,
+    negate,
+    number,
+    power,
+    squared,
+    subtract,
+)
+from analyzer.values.operations import Operation, evaluate_operation
+
+if TYPE_CHECKING:
+    from analyzer.context import FileContext
+
+# Deeper chains of definitions than this say nothing that a reader could follow either.
+_MAX_DEPTH = 40
+_MAX_HELPER_DEPTH = 2
+
+_NUMBER_ANNOTATIONS = frozenset({"int", "float", "bool", "str", "Number", "Scalar"})
+_ARRAY_ANNOTATIONS = frozenset({"ndarray", "NDArray", "ArrayLike", "DataFrame", "Image"})
+_TENSOR_ANNOTATIONS = frozenset({"Tensor", "FloatTensor"})
+_INTEGER_TENSOR_ANNOTATIONS = frozenset({"LongTensor", "IntTensor", "BoolTensor", "ByteTensor"})
+_EPSILON_WORDS = ("eps", "epsilon", "tiny", "smooth", "jitter")
+_NUMBER_WORDS = frozenset(
+    {
+        *(
+            "dim",
+            "axis",
+            "scale_factor",
+            "temperature",
+            "num_heads",
+            "head_dim",
+            "embed_dim",
+            "num_classes",
+            "world_size",
+        ),
+        *(
+            "batch_size",
+            "bs",
+            "n_heads",
+            "hidden_size",
+            "seq_len",
+            "height",
+            "width",
+            "stride",
+            "kernel_size",
+            "keepdim",
+        ),
+    }
+)
+_MASK_WORDS = ("mask", "valid", "visible")
+_NO_GRADIENT_WORDS = ("mask", "target", "label", "index", "indices", "idx", "timestep")
+# Modules that aren't torch but whose results are no tensors either.
+_NUMBER_MODULES = ("math.", "cmath.", "random.", "time.", "statistics.", "os.", "fractions.", "decimal.")
+_ARRAY_MODULES = ("numpy.", "scipy.", "cv2.", "pandas.", "sklearn.", "PIL.", "skimage.")
+_POSITIVE_MODULES = {
+    "torch.nn.Softplus": Value(Kind.TENSOR, 0.0, low_open=True, zero=Zero.EXCLUDED),
+    "torch.nn.Sigmoid": Value(Kind.TENSOR, 0.0, 1.0, zero=Zero.ROUNDED, zero_because="where the sigmoid underflows"),
+    "torch.nn.Softmax": Value(Kind.TENSOR, 0.0, 1.0, zero=Zero.ROUNDED, zero_because="where the softmax underflows"),
+    "torch.nn.ReLU": Value(
+        Kind.TENSOR, 0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="wherever the input of the ReLU is negative"
+    ),
+}
+_FINFO_POSITIVE = frozenset({"eps", "tiny", "smallest_normal", "resolution", "max"})
+_TENSOR_SHAPE_ATTRIBUTES = frozenset({"shape", "ndim"})
+_VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
+
+
+class Evaluator:
+    """The values of one file's expressions."""
+
+    def __init__(self, file: FileContext) -> None:
+        self._file = file
+        self._values: dict[ast.expr, Value] = {}
+        self._provisional: dict[ast.expr, Value] = {}
+        self._pending: set[ast.expr] = set()
+        self._bindings: dict[ast.AST, FunctionBindings] = {}
+        self._attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
+        self._helper_depth = 0
+
+    # --- interface ---------------------------------------------------------------------------------------------
+
+    def value(self, expression: ast.expr) -> Value:
+        """What is known of an expression at its place."""
+        known = self._values.get(expression) or self._provisional.get(expression)
+        if known is not None:
+            return known
+        if expression in self._pending or len(self._pending) > _MAX_DEPTH:
+            return UNKNOWN
+        self._pending.add(expression)
+        try:
+            result = self._evaluate(expression)
+        finally:
+            self._pending.discard(expression)
+        # A value may be cut short by a cycle further out, so only the outermost one is kept beyond this question;
+        # within it every expression is evaluated once, which keeps long chains of definitions linear.
+        if self._pending:
+            self._provisional[expression] = result
+        else:
+            self._provisional.clear()
+            self._values[expression] = result
+        return result
+
+    def definitions(self, expression: ast.expr) -> list[Binding]:
+        """The assignments that a name (or `self.attribute`) may stand for, in its own function only."""
+        key = _binding_key(expression)
+        scope = self._file.enclosing_function(expression)
+        if key is None or scope is None:
+            return []
+        bindings, _ = self.bindings(scope).reaching(key, self._file.statement(expression))
+        return bindings
+
+    def single_definition(self, expression: ast.expr) -> ast.expr | None:
+        """The one expression that a name stands for, if it was plainly assigned exactly once before."""
+        key = _binding_key(expression)
+        scope = self._file.enclosing_function(expression)
+        if key is None or scope is None:
+            return None
+        bindings, may_be_none = self.bindings(scope).reaching(key, self._file.statement(expression))
+        if len(bindings) != 1 or may_be_none:
+            return None
+        only = bindings[0]
+        return only.value if only.element is None and only.operator is None and only.index is None else None
+
+    def bindings(self, scope: FunctionNode | ast.Module) -> FunctionBindings:
+        known = self._bindings.get(scope)
+        if known is None:
+            self._file.check_deadline()
+            known = self._bindings[scope] = FunctionBindings(scope)
+        return known
+
+    def operation(self, call: ast.Call) -> Operation | None:
+        """A call as a torch operation, whether written as a function or as a method; None if it is neither."""
+        function = call.func
+        qualified = self._file.qualified_name(function)
+        if qualified is not None:
+            if not qualified.startswith(("torch.", "einops.")):
+                return None
+            arguments = tuple(call.args)
+            operand = arguments[0] if arguments else _keyword(call, "input", "self", "x", "tensors")
+            return Operation(qualified.rpartition(".")[2], call, operand, arguments[1:], qualified)
+        if isinstance(function, ast.Attribute) and not self._is_module(function.value):
+            return Operation(function.attr, call, function.value, tuple(call.args), "")
+        return None
+
+    # --- expressions -------------------------------------------------------------------------------------------
+
+    def _evaluate(self, expression: ast.expr) -> Value:
+        if isinstance(expression, ast.Constant):
+            return _constant(expression.value)
+        if isinstance(expression, ast.Name):
+            return self._name(expression)
+        if isinstance(expression, ast.BinOp):
+            return self._binary(expression)
+        if isinstance(expression, ast.Call):
+            return self._call(expression)
+        if isinstance(expression, ast.Attribute):
+            return self._attribute(expression)
+        if isinstance(expression, ast.Subscript):
+            return self._subscript(expression)
+        if isinstance(expression, ast.UnaryOp):
+            return self._unary(expression)
+        if isinstance(expression, ast.IfExp):
+            return join([self.value(expression.body), self.value(expression.orelse)])
+        if isinstance(expression, ast.NamedExpr):
+            return self.value(expression.value)
+        if isinstance(expression, (ast.Compare, ast.BoolOp)):
+            return self._condition(expression)
+        return UNKNOWN
+
+    def _condition(self, expression: ast.Compare | ast.BoolOp) -> Value:
+        if isinstance(expression, ast.BoolOp):
+            # `eps or 1e-6`: any of them.
+            return join([self.value(operand) for operand in expression.values])
+        sides = [self.value(side) for side in (expression.left, *expression.comparators)]
+        if all(side.kind in (Kind.NUMBER, Kind.OTHER) for side in sides):
+            return SOME_NUMBER
+        return Value(
+            Kind.BOOLEAN_TENSOR,
+            0.0,
+            1.0,
+            gradient=Gradient.NO,
+            zero=Zero.CERTAIN_ORIGIN,
+            zero_because="where the condition does not hold",
+            origin=expression,
+            mask=True,
+        )
+
+    def _unary(self, expression: ast.UnaryOp) -> Value:
+        operand = self.value(expression.operand)
+        if isinstance(expression.op, ast.USub):
+            return negate(operand)
+        if isinstance(expression.op, ast.Not):
+            return SOME_NUMBER
+        return operand
+
+    def _binary(self, expression: ast.BinOp) -> Value:
+        left, right = self.value(expression.left), self.value(expression.right)
+        return self._combine(expression.op, left, right, expression, expression.left, expression.right)
+
+    def _combine(
+        self,
+        operator: ast.operator,
+        left: Value,
+        right: Value,
+        node: ast.AST,
+        left_source: ast.expr | None = None,
+        right_source: ast.expr | None = None,
+    ) -> Value:
+        if isinstance(operator, ast.Add):
+            return add(left, right)
+        if isinstance(operator, ast.Sub):
+            spread = self._spread(left_source, right_source)
+            if spread is not None:
+                return spread
+            return subtract(left, right, node=node)
+        if isinstance(operator, ast.Mult):
+            if left_source is not None and right_source is not None and _same_source(left_source, right_source):
+                return squared(left, node=node)
+            return multiply(left, right)
+        if isinstance(operator, ast.Div):
+            return divide(left, right)
+        if isinstance(operator, ast.Pow):
+            return power(left, right, node=node)
+        if isinstance(operator, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+            return replace(join([left, right]), mask=True)
+        if isinstance(operator, ast.FloorDiv) and left.is_number and right.is_number:
+            return SIZE if left.non_negative and right.non_negative else SOME_NUMBER
+        gradient = join([left, right]).gradient
+        if left.kind is Kind.NUMBER and right.kind is Kind.NUMBER:
+            return SOME_NUMBER
+        kind = Kind.TENSOR if isinstance(operator, ast.MatMult) else join([left, right]).kind
+        non_negative = isinstance(operator, ast.MatMult) and left.non_negative and right.non_negative
+        return Value(kind=kind, gradient=gradient, low=0.0 if non_negative else -math.inf)
+
+    def _spread(self, left: ast.expr | None, right: ast.expr | None) -> Value | None:
+        """The difference between a tensor's maximum and its minimum, which is zero when all elements are equal."""
+        if left is None or right is None:
+            return None
+        upper, lower = self._extreme_of(left, "max"), self._extreme_of(right, "min")
+        if upper is None or lower is None or not _same_source(upper, lower):
+            return None
+        value = self.value(upper)
+        if value.is_number:
+            return None
+        return Value(
+            Kind.TENSOR,
+            0.0,
+            gradient=value.gradient,
+            zero=Zero.CERTAIN_ORIGIN,
+            zero_because="when all elements are equal",
+            origin=self._file.parent(left) if self._file.parent(left) is self._file.parent(right) else left,
+        )
+
+    def _extreme_of(self, expression: ast.expr, which: str) -> ast.expr | None:
+        """`x` for `x.max(...)`, `x.amax(...)[0]` and names that stand for it."""
+        for _ in range(4):
+            if isinstance(expression, ast.Subscript):
+                expression = expression.value
+            elif isinstance(expression, ast.Name):
+                bindings = self.definitions(expression)
+                if len(bindings) != 1 or bindings[0].value is None or bindings[0].operator is not None:
+                    return None
+                expression = bindings[0].value
+            elif isinstance(expression, ast.Call):
+                operation = self.operation(expression)
+                if operation is None or operation.operand is None:
+                    return None
+                if operation.name in (which, f"a{which}"):
+                    return operation.operand
+                if operation.name not in ("view", "reshape", "unsqueeze", "expand", "detach", "squeeze"):
+                    return None
+                expression = operation.operand
+            else:
+                return None
+        return None
+
+    # --- names -------------------------------------------------------------------------------------------------
+
+    def _name(self, name: ast.Name) -> Value:
+        statement = self._file.statement(name)
+        inside: ast.AST = name
+        scope = self._file.enclosing_function(name)
+        while scope is not None:
+            arguments = [p for p in parameters(scope) if p.arg == name.id]
+            # A default value or a decorator of the function is outside of its scope.
+            in_body = self._in_body(scope, inside)
+            if in_body:
+                bindings, may_be_none = self.bindings(scope).reaching(name.id, statement)
+                if bindings or arguments:
+                    values = [self._binding(binding) for binding in bindings]
+                    if arguments and may_be_none:
+                        values.append(self._parameter(scope, arguments[0]))
+                    return self._after_index_assignments(values, bindings)
+            inside = scope
+            statement = self._file.statement(scope)
+            scope = self._file.enclosing_function(scope)
+        return self._module_name(name)
+
+    def _in_body(self, scope: FunctionNode, node: ast.AST) -> bool:
+        child = node
+        for outer in self._file.ancestors(node):
+            if outer is scope:
+                return child in scope.body
+            if isinstance(outer, ast.Lambda) and any(p.arg == getattr(node, "id", None) for p in parameters(outer)):
+                return False
+            child = outer
+        return False
+
+    @staticmethod
+    def _after_index_assignments(values: list[Value], bindings: list[Binding]) -> Value:
+        """`x[x == 0] = 1` keeps zero away from all that `x` was before."""
+        guarded = False
+        plain: list[Value] = []
+        for value, binding in zip(values, bindings, strict=False):
+            if binding.index is None:
+                plain.append(value)
+            elif _selects_by_value(binding.index, binding.name):
+                guarded = guarded or value.zero is not Zero.CERTAIN_ORIGIN
+            else:
+                plain.append(UNKNOWN_TENSOR)
+        plain.extend(values[len(bindings) :])
+        result = join(plain)
+        return result.without_zero() if guarded else result
+
+    def _binding(self, binding: Binding) -> Value:
+        if binding.value is None:
+            return UNKNOWN
+        value = self.value(binding.value)
+        if binding.operator is not None:
+            return self._augmented(binding, value)
+        if binding.element is not None:
+            return self._element(binding.value, binding.element, value)
+        return value
+
+    def _augmented(self, binding: Binding, value: Value) -> Value:
+        """`x += eps`: what `x` was, combined with the right side."""
+        statement = binding.statement
+        if not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, (ast.Name, ast.Attribute)):
+            return UNKNOWN
+        if statement.target in self._pending or binding.operator is None:
+            return UNKNOWN
+        before = self.value(statement.target)
+        return self._combine(binding.operator, before, value, statement)
+
+    def _element(self, source: ast.expr, position: int, value: Value) -> Value:
+        """One part of an unpacked result."""
+        if isinstance(source, ast.Attribute) and source.attr == "shape":
+            return SIZE
+        if isinstance(source, ast.Call):
+            name = terminal_name(source.func) or ""
+            if name in ("max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin"):
+                return value if position == 0 else Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO)
+            if name in ("chunk", "split", "unbind", "broadcast_tensors", "tensor_split"):
+                return value
+            if name in ("std_mean", "var_mean") and position == 0:
+                operand = source.args[0] if source.args else None
+                gradient = self.value(operand).gradient if operand is not None else Gradient.UNKNOWN
+                return Value(
+                    Kind.TENSOR,
+                    0.0,
+                    gradient=gradient,
+                    zero=Zero.CERTAIN_ORIGIN,
+                    zero_because="for constant input",
+                    origin=source,
+                )
+            if name == "size":
+                return SIZE
+        return UNKNOWN
+
+    def _parameter(self, function: FunctionNode, parameter: ast.arg) -> Value:
+        default = _default_of(function, parameter)
+        value = self._annotated(parameter.annotation)
+        if value is not None:
+            if value.kind is Kind.NUMBER:
+                return _named_number(parameter.arg, default)
+            return _named_tensor(parameter.arg, value)
+        if isinstance(default, ast.Constant) and type(default.value) in (int, float):
+            return _named_number(parameter.arg, default)
+        if isinstance(default, ast.UnaryOp) and isinstance(default.operand, ast.Constant):
+            return SOME_NUMBER
+        if isinstance(default, ast.Constant) and isinstance(default.value, (bool, str)):
+            return SOME_NUMBER
+        if parameter.arg in ("self", "cls"):
+            return OTHER
+        if _is_epsilon(parameter.arg) or parameter.arg in _NUMBER_WORDS:
+            return _named_number(parameter.arg, None)
+        return _named_tensor(parameter.arg, UNKNOWN)
+
+    @staticmethod
+    def _annotated(annotation: ast.expr | None) -> Value | None:
+        """What an annotation says; a union that holds a tensor may be a tensor."""
+        if annotation is None:
+            return None
+        names = {terminal_name(node) for node in ast.walk(annotation)}
+        names |= {
+            word
+            for node in ast.walk(annotation)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            for word in node.value.replace("[", " ").replace("]", " ").replace("|", " ").replace(".", " ").split()
+        }
+        if names & _INTEGER_TENSOR_ANNOTATIONS and not names & _TENSOR_ANNOTATIONS:
+            return Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO)
+        if names & _TENSOR_ANNOTATIONS:
+            return UNKNOWN_TENSOR
+        if names & _ARRAY_ANNOTATIONS:
+            return Value(Kind.ARRAY, gradient=Gradient.NO)
+        if names & _NUMBER_ANNOTATIONS:
+            return SOME_NUMBER
+        return None
+
+    def _module_name(self, name: ast.Name) -> Value:
+        if name.id in self._file.imports:
+            return OTHER
+        bindings = self.bindings(self._file.tree).all(name.id)
+        if bindings:
+            return join([self._binding(binding) for binding in bindings])
+        if _is_epsilon(name.id):
+            return _named_number(name.id, None)
+        return UNKNOWN
+
+    # --- attributes --------------------------------------------------------------------------------------------
+
+    def _attribute(self, expression: ast.Attribute) -> Value:
+        qualified = self._file.qualified_name(expression)
+        if qualified is not None:
+            if qualified in ("math.pi", "math.e", "numpy.pi", "torch.pi", "math.tau"):
+                return number(math.pi)
+            return SOME_NUMBER if qualified.startswith((*_NUMBER_MODULES, *_ARRAY_MODULES)) else OTHER
+        if expression.attr in _TENSOR_SHAPE_ATTRIBUTES:
+            return SIZE
+        limits = terminal_name(expression.value.func) if isinstance(expression.value, ast.Call) else None
+        if limits in ("finfo", "iinfo") and expression.attr in _FINFO_POSITIVE:
+            return Value(Kind.NUMBER, 0.0, low_open=True, gradient=Gradient.NO, zero=Zero.EXCLUDED)
+        if expression.attr in _VIEW_ATTRIBUTES:
+            return self.value(expression.value)
+        if expression.attr == "data":
+            return replace(self.value(expression.value), gradient=Gradient.NO)
+        if expression.attr == "grad":
+            return Value(Kind.TENSOR, gradient=Gradient.NO)
+        if expression.attr == "values" and isinstance(expression.value, ast.Call):
+            return self.value(expression.value)
+        if isinstance(expression.value, ast.Name) and expression.value.id == "self":
+            return self._self_attribute(expression)
+        if _is_epsilon(expression.attr):
+            return _named_number(expression.attr, None)
+        if isinstance(expression.value, ast.Attribute) and expression.value.attr in (
+            "config",
+            "cfg",
+            "args",
+            "hparams",
+        ):
+            return SOME_NUMBER
+        if isinstance(expression.value, ast.Name) and expression.value.id in ("config", "cfg", "args", "hparams"):
+            return SOME_NUMBER
+        return UNKNOWN
+
+    def _self_attribute(self, expression: ast.Attribute) -> Value:
+        function = self._file.enclosing_function(expression)
+        if function is not None:
+            key = f"self.{expression.attr}"
+            bindings, may_be_none = self.bindings(function).reaching(key, self._file.statement(expression))
+            if bindings and not may_be_none:
+                return self._after_index_assignments([self._binding(b) for b in bindings], bindings)
+        owner = self._file.enclosing_class(expression)
+        assigned = self._class_attributes(owner).get(expression.attr) if owner is not None else None
+        if not assigned:
+            return _named_number(expression.attr, None) if _is_epsilon(expression.attr) else UNKNOWN
+        values = [self.value(value) if value is not None else UNKNOWN for value in assigned]
+        return replace(join(values), parameter=any(self._is_parameter(value) for value in assigned))
+
+    def _is_parameter(self, expression: ast.expr | None) -> bool:
+        if not isinstance(expression, ast.Call):
+            return False
+        return self._file.qualified_name(expression.func) in ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
+
+    def _class_attributes(self, owner: ast.ClassDef) -> dict[str, list[ast.expr | None]]:
+        """Everything assigned to `self.x` in the methods of a class, or given to `register_buffer`."""
+        known = self._attributes.get(owner)
+        if known is not None:
+            return known
+        table: dict[str, list[ast.expr | None]] = {}
+        self._attributes[owner] = table
+        for method in owner.body:
+            if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            bindings = self.bindings(method)
+            for key in bindings.names():
+                if key.startswith("self."):
+                    for binding in bindings.all(key):
+                        plain = binding.element is None and binding.operator is None and binding.index is None
+                        table.setdefault(key[5:], []).append(binding.value if plain else None)
+            for statement in ast.walk(method):
+                if (
+                    isinstance(statement, ast.Call)
+                    and isinstance(statement.func, ast.Attribute)
+                    and statement.func.attr == "register_buffer"
+                    and len(statement.args) > 1
+                    and isinstance(statement.args[0], ast.Constant)
+                ):
+                    table.setdefault(str(statement.args[0].value), []).append(statement.args[1])
+        for statement in owner.body:
+            if isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    if isinstance(target, ast.Name):
+                        table.setdefault(target.id, []).append(statement.value)
+        return table
+
+    # --- calls and subscripts ----------------------------------------------------------------------------------
+
+    def _subscript(self, expression: ast.Subscript) -> Value:
+        source = expression.value
+        if isinstance(source, ast.Attribute) and source.attr == "shape":
+            return SIZE
+        if isinstance(source, (ast.Tuple, ast.List)):
+            return join([self.value(element) for element in source.elts]) if source.elts else UNKNOWN
+        value = self.value(source)
+        name = _binding_key(source)
+        if name is not None and _selects_by_value(expression.slice, name):
+            return value.without_zero()
+        return value
+
+    def _call(self, call: ast.Call) -> Value:
+        qualified = self._file.qualified_name(call.func)
+        if qualified is not None:
+            return self._imported_call(call, qualified)
+        if isinstance(call.func, ast.Name):
+            return self._named_call(call, call.func.id)
+        if isinstance(call.func, ast.Attribute):
+            if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
+                return self._method_call(call, call.func)
+            operation = self.operation(call)
+            known = evaluate_operation(operation, self) if operation is not None else None
+            if known is not None:
+                return known
+        return UNKNOWN
+
+    def _imported_call(self, call: ast.Call, qualified: str) -> Value:
+        if qualified.startswith(_NUMBER_MODULES):
+            return SOME_NUMBER
+        if qualified.startswith(_ARRAY_MODULES):
+            return Value(Kind.ARRAY, gradient=Gradient.NO)
+        if qualified in ("torch.nn.Parameter", "torch.nn.parameter.Parameter"):
+            return Value(Kind.TENSOR, gradient=Gradient.YES, parameter=True)
+        if qualified.startswith("torch.distributed.get_"):
+            return SOME_NUMBER
+        if qualified.startswith(("torch.", "einops.")):
+            operation = self.operation(call)
+            known = evaluate_operation(operation, self) if operation is not None else None
+            return known if known is not None else UNKNOWN
+        return UNKNOWN
+
+    def _named_call(self, call: ast.Call, name: str) -> Value:
+        arguments = call.args
+        if name in ("float", "int", "len", "round", "ord"):
+            if name == "len" or not arguments:
+                return SIZE
+            return replace(self.value(arguments[0]), kind=Kind.NUMBER, gradient=Gradient.NO)
+        if name in ("max", "min") and len(arguments) > 1:
+            values = [self.value(argument) for argument in arguments]
+            return _largest(values) if name == "max" else join(values)
+        if name == "abs" and arguments:
+            value = self.value(arguments[0])
+            return squared(value, node=call) if not value.positive else value
+        if name == "sum":
+            return SOME_NUMBER if arguments and self._yields_numbers(arguments[0]) else UNKNOWN
+        helper = self._function_named(name, call)
+        return self._helper(helper) if helper is not None else UNKNOWN
+
+    def _yields_numbers(self, expression: ast.expr) -> bool:
+        if isinstance(expression, (ast.GeneratorExp, ast.ListComp)):
+            return self.value(expression.elt).is_number
+        return self.value(expression).is_number
+
+    def _method_call(self, call: ast.Call, function: ast.Attribute) -> Value:
+        owner = self._file.enclosing_class(call)
+        if owner is None:
+            return UNKNOWN
+        for statement in owner.body:
+            if isinstance(statement, ast.FunctionDef) and statement.name == function.attr:
+                return self._helper(statement)
+        for value in self._class_attributes(owner).get(function.attr, ()):
+            if isinstance(value, ast.Call):
+                qualified = self._file.qualified_name(value.func) or ""
+                if qualified in _POSITIVE_MODULES:
+                    return replace(_POSITIVE_MODULES[qualified], origin=call)
+                if qualified.startswith("torch.nn."):
+                    return UNKNOWN_TENSOR
+        return UNKNOWN
+
+    def _function_named(self, name: str, call: ast.Call) -> FunctionNode | None:
+        for function in self._file.functions_by_name.get(name, ()):
+            owner = self._file.parent(function)
+            if isinstance(owner, ast.Module) or owner is self._file.enclosing_function(call):
+                return function
+        return None
+
+    def _helper(self, function: FunctionNode) -> Value:
+        """What a function of this file returns, whatever it is given."""
+        if self._helper_depth >= _MAX_HELPER_DEPTH:
+            return UNKNOWN
+        returned = [node.value for node in self._file.returns_of(function) if node.value is not None]
+        if not returned or len(returned) > 4 or any(isinstance(value, ast.Tuple) for value in returned):
+            return UNKNOWN
+        self._helper_depth += 1
+        try:
+            return join([self.value(value) for value in returned])
+        finally:
+            self._helper_depth -= 1
+
+    def _is_module(self, expression: ast.expr) -> bool:
+        """Whether an expression is an imported name, so that a call on it is no tensor method."""
+        return self._file.qualified_name(expression) is not None
+
+
+def _constant(value: object) -> Value:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return OTHER if value is None or isinstance(value, str) else SOME_NUMBER
+    try:
+        return number(float(value))
+    except OverflowError:
+        return SOME_NUMBER
+
+
+def _largest(values: Sequence[Value]) -> Value:
+    result = replace(join(list(values)), low=max(value.low for value in values))
+    return result.without_zero() if any(value.positive for value in values) else result
+
+
+def _default_of(function: FunctionNode, parameter: ast.arg) -> ast.expr | None:
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    if parameter in positional:
+        position = positional.index(parameter) - (len(positional) - len(arguments.defaults))
+        return arguments.defaults[position] if position >= 0 else None
+    if parameter in arguments.kwonlyargs:
+        return arguments.kw_defaults[arguments.kwonlyargs.index(parameter)]
+    return None
+
+
+def _named_number(name: str, default: ast.expr | None) -> Value:
+    """A number passed in: its default stands for it where the name promises that it is one of the small ones."""
+    value = default.value if isinstance(default, ast.Constant) else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return number(float(value)) if _is_epsilon(name) else replace(SOME_NUMBER, low=0.0 if value >= 0 else -math.inf)
+    if _is_epsilon(name):
+        return Value(Kind.NUMBER, 0.0, low_open=True, gradient=Gradient.NO, zero=Zero.EXCLUDED)
+    return SOME_NUMBER
+
+
+def _named_tensor(name: str, value: Value) -> Value:
+    """A tensor passed in: masks are selections, and labels carry no gradient."""
+    lowered = name.lower()
+    if any(word in lowered for word in _MASK_WORDS):
+        return replace(
+            value,
+            low=0.0,
+            gradient=Gradient.NO,
+            mask=True,
+            zero=Zero.CERTAIN_ORIGIN,
+            zero_because="where nothing is selected",
+        )
+    if any(word in lowered for word in _NO_GRADIENT_WORDS):
+        return replace(value, gradient=Gradient.NO)
+    return value
+
+
+def _is_epsilon(name: str) -> bool:
+    lowered = name.lower()
+    return any(word in lowered for word in _EPSILON_WORDS) and "step" not in lowered and "reps" not in lowered
+
+
+def _binding_key(expression: ast.expr) -> str | None:
+    if isinstance(expression, ast.Name):
+        return expression.id
+    if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
+        return f"{expression.value.id}.{expression.attr}"
+    return None
+
+
+def _keyword(call: ast.Call, *names: str) -> ast.expr | None:
+    for keyword in call.keywords:
+        if keyword.arg in names:
+            return keyword.value
+    return None
+
+
+def _selects_by_value(index: ast.expr, name: str) -> bool:
+    """Whether an index is a condition on the value itself (`x[x > 0]`, `x[x.isinf()]`), or a mask by its name."""
+    keys = {_binding_key(node) for node in ast.walk(index) if isinstance(node, (ast.Name, ast.Attribute))}
+    if any(word in (key or "").lower() for key in keys for word in ("mask", "valid", "zero", "keep", "inf")):
+        return True
+    compares = any(isinstance(node, (ast.Compare, ast.Call)) for node in ast.walk(index))
+    return compares and name in keys
+
+
+def _same_source(left: ast.expr, right: ast.expr) -> bool:
+    return type(left) is type(right) and ast.dump(left) == ast.dump(right)
