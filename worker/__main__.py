@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from pydantic import ValidationError
+
 from services.problems import GradproofError
 from services.settings import Settings
 from worker.celery_app import run_worker
@@ -13,6 +15,11 @@ def main() -> int:
     """Serve the queues named in the first argument, separated by commas."""
     try:
         return run_worker(Settings(), sys.argv[1].split(","))
+    except ValidationError as error:
+        for problem in error.errors(include_url=False, include_input=False):
+            name = "_".join(str(part) for part in problem["loc"][:1]).upper()
+            sys.stderr.write(f"GRADPROOF_{name}: {problem['msg']}\n" if name else f"{problem['msg']}\n")
+        return 2
     except GradproofError as error:
         sys.stderr.write(f"{error.title}: {error.message}\n")
         return error.exit_code
