@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Final, Literal
 
-from pathspec import GitIgnoreSpec
-from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from services.gates.policy import GatePolicy, RuleMode
+from services.snapshots.patterns import Pattern, covers, parse_pattern, parse_patterns
 
 _MAX_EXPRESSION: Final = 4_000
 _MAX_PATTERNS: Final = 200
@@ -36,10 +35,7 @@ def _pattern(pattern: str) -> str:
         raise ValueError("a pattern can't be negated: use include and exclude")
     if ".." in pattern.split("/") or "\\" in pattern or len(pattern) > 500:
         raise ValueError("a pattern must stay inside the repository, without '..' and backslashes")
-    try:
-        GitIgnoreSpec.from_lines([pattern])
-    except GitIgnorePatternError as error:
-        raise ValueError("not a pattern of .gitignore's syntax") from error
+    parse_pattern(pattern)
     return pattern
 
 
@@ -166,8 +162,8 @@ class Configuration(ConfigurationTable):
 
     def selects(self, path: str) -> bool:
         """Whether the file at this relative POSIX path is analysed. Excluded files can still be imported."""
-        included = not self.include or self._included.match_file(path)
-        return included and not self._excluded.match_file(path)
+        included = not self.include or covers(self._included, path)
+        return included and not covers(self._excluded, path)
 
     @property
     def gate_policy(self) -> GatePolicy:
@@ -181,9 +177,9 @@ class Configuration(ConfigurationTable):
         )
 
     @cached_property
-    def _included(self) -> GitIgnoreSpec:
-        return GitIgnoreSpec.from_lines(self.include)
+    def _included(self) -> tuple[Pattern, ...]:
+        return parse_patterns(self.include)
 
     @cached_property
-    def _excluded(self) -> GitIgnoreSpec:
-        return GitIgnoreSpec.from_lines(self.exclude)
+    def _excluded(self) -> tuple[Pattern, ...]:
+        return parse_patterns(self.exclude)

@@ -2,56 +2,42 @@
 
 Later patterns decide over earlier ones, deeper files over shallower ones, and nothing below an ignored directory can
 come back. `.git/info/exclude` counts least. Whether a file is tracked is not known here: a file that is tracked and
-ignored is ignored. Patterns that git could not read are passed over, as git does.
+ignored is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pathspec import GitIgnoreSpec
-from pathspec.patterns.gitignore.base import GitIgnorePatternError
+from services.snapshots.patterns import Pattern, parse_patterns
 
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The patterns of one file, which apply below the directory that holds it ("" or a path with a final slash)."""
+    """The patterns of one file, last first; they apply below `base` ("" or a path with a final slash)."""
 
     base: str
-    patterns: GitIgnoreSpec
+    patterns: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """The patterns in force in one directory, shallowest first."""
+    """The patterns in force in one directory, deepest first."""
 
     layers: tuple[_Layer, ...] = ()
 
     def extended(self, directory: str, text: str) -> IgnoreRules:
         """These rules and those of an ignore file with this text in `directory` ("" for the top)."""
-        patterns = _patterns(text.removeprefix("\ufeff").splitlines())
-        if not patterns.patterns:
+        patterns = parse_patterns(text.removeprefix("\ufeff").split("\n"))
+        if not patterns:
             return self
-        return IgnoreRules((*self.layers, _Layer(f"{directory}/" if directory else "", patterns)))
+        return IgnoreRules((_Layer(f"{directory}/" if directory else "", patterns[::-1]), *self.layers))
 
     def ignores(self, path: str, *, is_directory: bool) -> bool:
-        """Whether a path is ignored, given that no directory above it is."""
-        name = f"{path}/" if is_directory else path
-        for layer in reversed(self.layers):
-            if name.startswith(layer.base):
-                verdict = layer.patterns.check_file(name[len(layer.base) :]).include
-                if verdict is not None:
-                    return verdict
+        """Whether a path below the top is ignored, given that no directory above it is."""
+        for layer in self.layers:
+            relative = path.removeprefix(layer.base)
+            for pattern in layer.patterns:
+                if pattern.matches(relative, is_directory=is_directory):
+                    return not pattern.negated
         return False
-
-
-def _patterns(lines: Iterable[str]) -> GitIgnoreSpec:
-    readable = []
-    for line in lines:
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except GitIgnorePatternError:
-            continue
-        readable.append(line)
-    return GitIgnoreSpec.from_lines(readable)

@@ -10,6 +10,7 @@ characters: a report could not show such a name truthfully.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
@@ -18,6 +19,7 @@ from services.snapshots.errors import PathAbsoluteError, PathRefusedError, PathT
 MAX_PART_BYTES: Final = 240  # file systems take 255; the rest is for suffixes that tools add
 MAX_PATH_BYTES: Final = 1024  # PATH_MAX is 4096 on Linux and 1024 on macOS, with the store's own path in front
 MAX_DEPTH: Final = 64
+_DRIVE: Final = re.compile(r"[A-Za-z]:")  # `C:x.py` is elsewhere on Windows
 
 # UAX #9 explicit formatting characters, the implicit marks, and the Arabic letter mark.
 _BIDIRECTIONAL: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -67,7 +69,7 @@ def check_path(name: str) -> str:
 
     "" stands for the top itself. Raises `PathRefusedError` or one of its kinds.
     """
-    if name.startswith("/"):
+    if name.startswith("/") or _DRIVE.match(name.lstrip("./")):
         raise PathAbsoluteError(f"the name is absolute: {shown(name)}", member=shown(name), reason="absolute")
     path = name
     while path.startswith("./"):

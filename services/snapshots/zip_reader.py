@@ -87,22 +87,27 @@ class ZipReader:
                 size=declared,
                 limit=self._budget.limits.total,
             )
-        end = 0
-        previous = ""
-        for member in sorted(members, key=lambda member: member.offset):
-            start = self._data_start(member)
-            if member.offset < end or start + member.compressed > directory_start:
-                other = shown(previous) if member.offset < end else "the directory"
-                raise ArchiveOverlapError(
-                    f"{shown(member.name)} shares bytes with {other}",
-                    member=shown(member.name),
-                )
-            end, previous = start + member.compressed, member.name
+        for member, start in self._places(members, directory_start):
             self._budget.begin_member(member.name, member.size)
             if self._is_file(member):
                 self._file(member, start)
             else:
                 self._builder.add_directory(member.name)
+
+    def _places(self, members: list[_Member], directory_start: int) -> list[tuple[_Member, int]]:
+        """Each member with the place where its data starts, in the order of the file; no two share a byte."""
+        places = []
+        end = 0
+        previous = ""
+        for member in sorted(members, key=lambda member: member.offset):
+            self._budget.check_clock()
+            start = self._data_start(member)
+            if member.offset < end or start + member.compressed > directory_start:
+                other = shown(previous) if member.offset < end else "the directory"
+                raise ArchiveOverlapError(f"{shown(member.name)} shares bytes with {other}", member=shown(member.name))
+            places.append((member, start))
+            end, previous = start + member.compressed, member.name
+        return places
 
     def _file(self, member: _Member, start: int) -> None:
         path = self._builder.admit(member.name, member.size)

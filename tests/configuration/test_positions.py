@@ -41,23 +41,30 @@ class _Writer:
         return self._draw(st.sampled_from([name, f'"{name}"', f"'{name}'", f'"{name} = [#\\" ."']))
 
     def value(self, depth: int = 0) -> str:
-        kinds = ["string", "literal", "long", "long literal", "number"] + (["array", "table"] if depth < 3 else [])
-        kind = self._draw(st.sampled_from(kinds))
+        writers = [self._string, self._number, *([self._array, self._table] if depth < 3 else [])]
+        return self._draw(st.sampled_from(writers))(depth)
+
+    def _string(self, _: int) -> str:
         text = self._draw(st.text(_TRICKY, max_size=12))
-        if kind == "string":
-            return f'"{_basic(text)}"'
-        if kind == "literal":
-            return "'" + text.replace("'", "").replace("\n", "") + "'"
-        if kind == "long":
-            return '"""' + text.replace("\\", "\\\\").replace('"""', '""') + 'x"""'
-        if kind == "long literal":
-            return "'''" + text.replace("'''", "''") + "x'''"
-        if kind == "number":
-            return self._draw(
-                st.sampled_from(["1", "-2.5e3", "true", "inf", "0x1F", "1979-05-27 07:32:00", "07:32:00"])
+        escaped = text.replace("\\", "\\\\")
+        return self._draw(
+            st.sampled_from(
+                [
+                    f'"{_basic(text)}"',
+                    "'" + text.replace("'", "").replace("\n", "") + "'",
+                    '"""' + escaped.replace('"""', '""') + 'x"""',
+                    "'''" + text.replace("'''", "''") + "x'''",
+                ]
             )
-        if kind == "table":
-            return "{" + ", ".join(self.assignment(depth + 1) for _ in range(self._draw(st.integers(0, 2)))) + "}"
+        )
+
+    def _number(self, _: int) -> str:
+        return self._draw(st.sampled_from(["1", "-2.5e3", "true", "inf", "0x1F", "1979-05-27 07:32:00", "07:32:00"]))
+
+    def _table(self, depth: int) -> str:
+        return "{" + ", ".join(self.assignment(depth + 1) for _ in range(self._draw(st.integers(0, 2)))) + "}"
+
+    def _array(self, depth: int) -> str:
         space = st.sampled_from(["", " ", "\n", "  # a ] comment\n\t"])
         items = [self.value(depth + 1) + self._draw(space) for _ in range(self._draw(st.integers(0, 3)))]
         return "[" + self._draw(space) + ("," + self._draw(space)).join(items) + "]"

@@ -100,14 +100,14 @@ class _Handler(BaseHTTPRequestHandler):
             "REMOTE_ADDR": "127.0.0.1",
         }
         done = subprocess.run(
-            ["git", "http-backend"], input=body, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ["git", "http-backend"], check=True, input=body, env=environment, stdout=-1, stderr=subprocess.DEVNULL
         )
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
         status = int(headers.pop("Status", "200 OK").split()[0])
         self._plain(status, headers, content)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         """Say nothing: `requests` is what tests read."""
 
 
