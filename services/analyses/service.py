@@ -45,7 +45,7 @@ from services.settings import Settings
 from services.snapshots.model import Snapshot
 from services.snapshots.model import Source as SnapshotOrigin
 from services.snapshots.repository import find_snapshot, record_snapshot
-from services.snapshots.urls import parse_git_url
+from services.snapshots.urls import parse_git_url, resolve
 from services.version import version
 
 PAGE_LIMIT = 100
@@ -85,7 +85,10 @@ class AnalysisService:
         """
         options = options or AnalysisOptions()
         if isinstance(source, GitSource):
-            source = GitSource(str(parse_git_url(source.url, self._settings)), source.ref)
+            url = parse_git_url(source.url, self._settings)
+            if url.is_address:  # it can be judged without asking a name server; names are when they are fetched
+                resolve(url, self._settings)
+            source = GitSource(str(url), source.ref)
         digest = _digest(source, options, project, base)
         try:
             with self._database.unit_of_work() as uow:
