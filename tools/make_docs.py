@@ -11,8 +11,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from analyzer.registry import all_rules
 from gradproof_probe.checks import ALL_CHECKS
+
+from analyzer.registry import all_rules
 from services.checks.documentation import CheckDocumentation
 from services.documentation import check_page, rule_page, rules_table, settings_table
 

@@ -150,7 +150,8 @@ class Names:
         alike = difflib.get_close_matches(name, public, n=1, cutoff=_ALIKE_HERE)
         if alike:
             return f"{parent}.{alike[0]}"
-        places = {item: home for home in sorted(self._homes, key=_nearness, reverse=True) for item in self._names(home)}
+        near = sorted((home for home in self._homes if home.count(".") <= 1), key=_nearness, reverse=True)
+        places = {item: home for home in near for item in self._names(home) if len(item) >= _SHORTEST}
         alike = difflib.get_close_matches(name, sorted(places), n=1, cutoff=_ALIKE_ELSEWHERE)
         return f"{places[alike[0]]}.{alike[0]}" if alike and not alike[0].startswith("_") else None
 
@@ -165,6 +166,7 @@ class Names:
 # Shares of matching letters: `Funtion` is 0.93 of `Function`; below 0.6 difflib's matches are accidents.
 _ALIKE_HERE = 0.75
 _ALIKE_ELSEWHERE = 0.65
+_SHORTEST = 4
 
 
 def _nearness(module: str) -> tuple[int, int]:

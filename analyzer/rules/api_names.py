@@ -59,14 +59,15 @@ class NonexistentTorchName(Rule):
         "import torch\n\nif torch.__version__ < '1.8':\n    spectrum = torch.rfft(torch.ones(4), 1)\n",
         "import torch\n\nTORCH_VERSION = (2, 13)\n"
         "parse = torch.custom_parse if TORCH_VERSION < (1, 8) else torch.jit.load\n",
-        "import torch\n\nrun = torch.ops.mine.custom_grad\nlow = torch._C._custom_grad\nmade = torch.classes.mine.Kernel\n",
+        "import torch\n\nrun = torch.ops.mine.custom_grad\nlow = torch._C._custom_grad\nk = torch.classes.mine.Kernel\n",
         "import torch.utils.tensorboard\nfrom torch.onnx import symbolic_helper\n\n"
         "writer = torch.utils.tensorboard.SummaryWriter\n",
         "import torch.nn.functional as F\n\n\ndef f(torch, x):\n    return torch.custom_grad(x) + F.relu(x)\n",
-        "import torch\n\nif torch.npu.is_available():\n    torch.npu.empty_cache()\n",
+        "import torch\n\nif torch.npu.is_available():\n    module = torch.npu\n",
+        "import torch\n\nassert hasattr(torch.onnx, 'dynamo_export')\noptions = torch.onnx.ExportOptions()\n",
         "import torch\n\ntorch.Tensor.custom_grad = lambda self: self\nprint(torch.Tensor.custom_grad)\n",
         "import torch\n\nprint(hasattr(torch, 'rfft') and torch.rfft)\n",
-        "import torch\n\nseen = torch.backends.cudnn.benchmark, torch.float8_e4m3fn, torch.Tensor.mT, torch.nn.Module.own\n",
+        "import torch\n\nseen = torch.backends.cudnn.benchmark, torch.float8_e4m3fn, torch.Tensor.mT, torch.nn.Module.x\n",
         "try:\n    from torch import custom_grad\nexcept ImportError:\n    custom_grad = None\nprint(custom_grad.name)\n",
     )
     invalid = (
@@ -91,12 +92,13 @@ class NonexistentTorchName(Rule):
         asked = _asked_names(file)
         stored = [node for node in file.nodes(ast.Attribute) if isinstance(node.ctx, (ast.Store, ast.Del))]
         settled = {file.qualified_name(node) for node in stored}
+        devices = {device for _, dotted in uses if (device := _foreign_device(dotted)) is not None}
         for node, dotted in uses:
             missing = names().missing(dotted)
             if missing is None or missing.name in asked:
                 continue
             full = f"{missing.parent}.{missing.name}"
-            if full in settled or _is_foreign_device(dotted):
+            if full in settled or full in devices:
                 continue
             if isinstance(node, ast.alias):
                 # What an import says, or guards, need not be said again where the name is used.
@@ -143,37 +145,40 @@ def _asked_names(file: FileContext) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_foreign_device(dotted: str) -> bool:
-    """`torch.npu.empty_cache`: a device that a package adds to torch has the functions of `torch.cuda`."""
+def _foreign_device(dotted: str) -> str | None:
+    """`torch.npu` of `torch.npu.empty_cache`: a device that a package adds to torch has the functions of `torch.cuda`."""
     parts = dotted.split(".")
-    return len(parts) == 3 and not names().has("torch", parts[1]) and names().has("torch.cuda", parts[2])
+    if len(parts) == 3 and not names().has("torch", parts[1]) and names().has("torch.cuda", parts[2]):
+        return f"torch.{parts[1]}"
+    return None
 
 
 def _is_guarded(file: FileContext, node: ast.AST) -> bool:
     """Whether a condition or a handler around the place, or an earlier way out, shows that the name may be absent."""
     child = node
     for outer in file.ancestors(node):
-        if _guards(outer, child):
+        if _guards(outer, child) or _leaves_before(outer, child):
             return True
         child = outer
     return False
 
 
 def _guards(outer: ast.AST, child: ast.AST) -> bool:
+    found = False
     match outer:
         case ast.If() | ast.IfExp() | ast.While():
-            return _asks(outer.test)
+            found = _asks(outer.test)
         case ast.BoolOp():
-            return any(_asks(value) for value in outer.values if value is not child)
+            found = any(_asks(value) for value in outer.values if value is not child)
         case ast.Try():
-            return child in outer.body and any(_catches(handler) for handler in outer.handlers)
+            found = child in outer.body and any(_catches(handler) for handler in outer.handlers)
         case ast.ExceptHandler():
-            return _catches(outer)
+            found = _catches(outer)
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return any(_asks(decorator) for decorator in outer.decorator_list) or _leaves_before(outer.body, child)
+            found = any(_asks(decorator) for decorator in outer.decorator_list)
         case ast.With() | ast.AsyncWith():
-            return any(_asks_to_fail(item) for item in outer.items)
-    return False
+            found = any(_asks_to_fail(item) for item in outer.items)
+    return found
 
 
 def _asks(test: ast.AST) -> bool:
@@ -187,15 +192,20 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     return any((dotted_name(kind) or "").rpartition(".")[2] in _CATCHING for kind in kinds)
 
 
-def _leaves_before(body: list[ast.stmt], child: ast.AST) -> bool:
-    """`if torch_is_old: return …` (or raise) before the place, in the same function."""
-    before = body[: body.index(child)] if isinstance(child, ast.stmt) and child in body else []
-    return any(
-        isinstance(statement, ast.If)
-        and _asks(statement.test)
-        and isinstance(statement.body[-1], (ast.Return, ast.Raise))
-        for statement in before
-    )
+def _leaves_before(outer: ast.AST, child: ast.AST) -> bool:
+    """`if torch_is_old: return …` (or raise), or `assert hasattr(torch, …)`, before the place in the same block."""
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(outer, name, None)
+        if isinstance(block, list) and child in block:
+            return any(_is_way_out(statement) for statement in block[: block.index(child)])
+    return False
+
+
+def _is_way_out(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Assert):
+        return _asks(statement.test)
+    leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], (ast.Return, ast.Raise))
+    return leaves and _asks(statement.test)  # type: ignore[attr-defined]
 
 
 def _asks_to_fail(item: ast.withitem) -> bool:

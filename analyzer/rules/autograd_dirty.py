@@ -106,9 +106,9 @@ def _written_name(file: FileContext, target: ast.expr) -> str | None:
     while True:
         if isinstance(target, ast.Name):
             return target.id
-        if isinstance(target, ast.Subscript) and _is_basic(target.slice):
-            target = target.value
-        elif isinstance(target, ast.Attribute) and target.attr in {"data", "T", "mT"}:
+        if (isinstance(target, ast.Subscript) and _is_basic(target.slice)) or (
+            isinstance(target, ast.Attribute) and target.attr in {"data", "T", "mT"}
+        ):
             target = target.value
         elif isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
             method = f"torch.Tensor.{target.func.attr}"

@@ -23,7 +23,7 @@ def operations_document(version: str) -> dict[str, object]:
     """
     observed = operations.observe_everything()
     table, bound = operations.read_derivatives()
-    merged: dict[str, Cases] = {**observed.cases, **operations.observe_modules()}
+    merged: dict[str, Cases] = {**observed.cases, **operations.observe_modules(), **operations.observe_in_place_flags()}
     for name, cases in table.items():
         merged[name] = _both(merged[name], cases) if name in merged else cases
     return {

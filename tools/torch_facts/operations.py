@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 import torchgen
+from torch_facts.measurement import RESULT, Observation, observe
 from torchgen.api.autograd import match_differentiability_info
 from torchgen.api.types import BaseCType, tensorT
 from torchgen.gen import parse_native_yaml
@@ -23,8 +24,6 @@ from torchgen.model import Argument, BaseTy, BaseType, NativeFunction, SchemaKin
 from torchgen.packaged.autograd.gen_inplace_or_view_type import VIEW_FUNCTIONS
 from torchgen.packaged.autograd.gen_python_functions import should_generate_py_binding
 from torchgen.packaged.autograd.load_derivatives import load_derivatives
-
-from torch_facts.measurement import RESULT, Observation, observe
 
 PACKAGED = Path(torchgen.__file__).parent / "packaged"
 NATIVE_FUNCTIONS = PACKAGED / "ATen" / "native" / "native_functions.yaml"
@@ -170,6 +169,29 @@ def observe_modules() -> dict[str, Cases]:
                     case = found.setdefault(name, {}).setdefault("T", {})
                     case[source] = case[source] & kept if source in case else kept
     return found
+
+
+def observe_in_place_flags() -> dict[str, Cases]:
+    """The same for functions and modules of `torch.nn` told to write their argument, as `torch.nn.ReLU(inplace=True)`."""
+    found = Catalogue()
+    tensor = torch.rand(2, 3, 4, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in in_place_flags():
+            function = _resolve(name)
+            if inspect.isclass(function):
+                try:
+                    module = function(inplace=True)
+                except TypeError:
+                    continue
+                _observe(found, f"{name}(inplace=True)", module, (tensor,), {}, in_place=True)
+            else:
+                _observe(found, f"{name}(inplace=True)", _with_flag(function), (tensor,), {}, in_place=True)
+    return found.cases
+
+
+def _with_flag(function: Callable[..., object]) -> Callable[..., object]:
+    return lambda tensor: function(tensor, inplace=True)
 
 
 def _module_samples(info, *, training: bool) -> Iterable[object]:

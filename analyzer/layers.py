@@ -1,0 +1,87 @@
+"""What the attributes of a module class hold: torch layers, parameters, buffers, or something from elsewhere.
+
+Read from the assignments to `self.…` in the class; an attribute that is assigned in two different ways is unknown.
+This module must not know rules.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from enum import Enum
+
+from analyzer.context import FileContext
+from analyzer.tensor_writes import writes_first_argument
+
+
+class Content(Enum):
+    """What an attribute of `self` holds."""
+
+    LAYER = "layer"  # a torch.nn module, by name
+    CHAIN = "chain"  # a Sequential whose layers are told
+    MODULE = "module"  # a module from elsewhere
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`name` is the full name of the layer's class; `layers` are those of a chain, in order."""
+
+    content: Content
+    node: ast.AST
+    name: str = ""
+    writes_input: bool = False
+    layers: tuple[Attribute, ...] = ()
+
+
+def module_attributes(file: FileContext, node: ast.ClassDef) -> dict[str, Attribute]:
+    """Attribute name → what it holds, for every attribute that is assigned in one way only."""
+    found: dict[str, Attribute | None] = {}
+    for statement in ast.walk(node):
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                _note(file, found, target, statement.value)
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            _note(file, found, statement.target, statement.value)
+        elif isinstance(statement, ast.Call) and isinstance(statement.func, ast.Attribute):
+            content = {"register_buffer": Content.BUFFER, "register_parameter": Content.PARAMETER}.get(
+                statement.func.attr
+            )
+            if content is not None and statement.args and isinstance(statement.args[0], ast.Constant):
+                found[str(statement.args[0].value)] = Attribute(content, statement)
+    return {name: attribute for name, attribute in found.items() if attribute is not None}
+
+
+def _note(file: FileContext, found: dict[str, Attribute | None], target: ast.expr, value: ast.expr) -> None:
+    if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"):
+        return
+    read = describe(file, value)
+    if target.attr in found:
+        known = found[target.attr]
+        same = known is not None and read is not None and (known.content, known.name) == (read.content, read.name)
+        if not same or (known is not None and read is not None and known.writes_input != read.writes_input):
+            found[target.attr] = None
+        return
+    found[target.attr] = read
+
+
+def describe(file: FileContext, value: ast.expr) -> Attribute | None:
+    """What the value of an attribute is; None when the file does not tell."""
+    if not isinstance(value, ast.Call):
+        return None
+    qualified = file.qualified_name(value.func)
+    if qualified is None or not qualified.startswith("torch."):
+        last = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        return Attribute(Content.MODULE, value) if last[:1].isupper() else None
+    if qualified in {"torch.nn.Parameter", "torch.nn.parameter.Parameter"}:
+        return Attribute(Content.PARAMETER, value)
+    if qualified == "torch.nn.Sequential":
+        layers = tuple(describe(file, item) for item in value.args)
+        if layers and all(item is not None and item.content is Content.LAYER for item in layers):
+            return Attribute(Content.CHAIN, value, layers=tuple(item for item in layers if item is not None))
+        return Attribute(Content.MODULE, value)
+    if qualified.startswith("torch.nn.") and qualified.rpartition(".")[2][:1].isupper():
+        name = f"torch.nn.{qualified.rpartition('.')[2]}"
+        return Attribute(Content.LAYER, value, name=name, writes_input=writes_first_argument(file, value))
+    return None
