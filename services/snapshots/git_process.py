@@ -89,6 +89,8 @@ _CONFIGURATION: Final = {
     "maintenance.auto": "false",
 }
 
+_TOO_LARGE: Final = re.compile(r"File too large|out of memory|memory exhausted", re.IGNORECASE)
+
 # git has no error codes: the causes that a person can act on are told by git's own English (LC_ALL=C).
 _CAUSES: Final[tuple[tuple[re.Pattern[str], type[GitError], str], ...]] = (
     (
@@ -107,20 +109,15 @@ _CAUSES: Final[tuple[tuple[re.Pattern[str], type[GitError], str], ...]] = (
         "the repository does not exist, or is not public",
     ),
     (
-        re.compile(r"certificate|SSL|TLS", re.IGNORECASE),
+        re.compile(r"certificate|handshake|SSL_connect", re.IGNORECASE),
         GitCertificateError,
-        "the server's certificate is not trusted, or the encrypted connection failed",
-    ),
-    (
-        re.compile(r"File too large|File size limit|out of memory|memory exhausted|packfile.*exceeds", re.IGNORECASE),
-        GitTooLargeError,
-        "the commit brings more bytes than are accepted",
+        "the server's certificate is not trusted",
     ),
     (
         re.compile(
             r"Could not resolve|Failed to connect|Connection (refused|reset|timed out)|Couldn't connect|"
-            r"Operation too slow|Recv failure|returned error: 5\d\d|Empty reply|the remote end hung up|"
-            r"not valid: is this a git repository|invalid server response"
+            r"Operation too slow|Recv failure|recv error|RPC failed|returned error: 5\d\d|Empty reply|"
+            r"the remote end hung up|not valid: is this a git repository|invalid server response"
         ),
         GitUnreachableError,
         "there is no git server that answers at that address",
@@ -185,6 +182,8 @@ class GitProcess:
             stdout=output,
             stderr=errors,
             start_new_session=True,
+            # Python ignores SIGXFSZ; git inherits that, and says "File too large" instead of dying without a word.
+            restore_signals=False,
             user=self.uid,
             group=self.uid,
             extra_groups=None if self.uid is None else [],
@@ -214,7 +213,7 @@ def _check(code: int, limit: int, errors: IO[bytes]) -> None:
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - _ERROR_TAIL))
     text = errors.read().decode("utf-8", "replace")
     said = shown(" / ".join(line.strip() for line in text.splitlines() if line.strip()), limit=600)
-    if code == -signal.SIGXFSZ:
+    if _TOO_LARGE.search(text):
         raise GitTooLargeError(f"the repository brings more than {size_text(limit)}", limit=limit, git=said)
     for pattern, kind, sentence in _CAUSES:
         if pattern.search(text):

@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif top in self.git.redirects:
             self._plain(302, {"Location": self.git.redirects[top] + self.path.removeprefix(f"/{top}")})
         elif top in self.git.statuses:
-            self._plain(self.git.statuses[top], {})
+            self._plain(self.git.statuses[top], {"Content-Type": "text/html"}, b"<html>\n</html>\n")
         else:
             self._git(body)
 
@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
             "REMOTE_ADDR": "127.0.0.1",
         }
         done = subprocess.run(
-            ["git", "http-backend"], check=True, input=body, env=environment, stdout=-1, stderr=subprocess.DEVNULL
+            ["git", "http-backend"], check=False, input=body, env=environment, stdout=-1, stderr=subprocess.DEVNULL
         )
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
