@@ -15,7 +15,7 @@ from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, path_of, place, shown
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
-from analyzer.values.domain import Zero
+from analyzer.values.domain import Gradient, Zero
 from analyzer.values.surroundings import Surroundings
 
 _REDUCTIONS = frozenset({"norm", "vector_norm", "sum", "nansum", "std", "var", "mean", "max", "amax"})
@@ -69,10 +69,12 @@ def _core(file: FileContext, expression: ast.expr) -> str:
 
 
 def _severity(judgement: Judgement) -> Severity | None:
-    """A count that is zero only for an empty selection, or a value without gradient, is worth a note."""
-    if judgement.surroundings is Surroundings.UNRECORDED or judgement.value.mask:
-        return Severity.NOTE
-    return None
+    """A count that is zero only for an empty selection, and a value without gradient, are worth a note."""
+    value = judgement.value
+    unrecorded = judgement.surroundings is Surroundings.UNRECORDED or value.gradient is Gradient.NO
+    # A sum of unknown sign is zero by accident only: kernels and weights are divided by theirs everywhere.
+    by_accident = value.zero is not Zero.CERTAIN_ORIGIN
+    return Severity.NOTE if unrecorded or value.mask or by_accident else None
 
 
 class UnprotectedDivision(Rule):

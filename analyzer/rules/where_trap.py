@@ -128,7 +128,7 @@ def _trapped(file: FileContext, call: ast.Call) -> Iterator[tuple[Singular, Judg
     for branch in branches:
         for node in _computed_in(file, branch):
             singular = by_node.get(node)
-            if singular is None or not _roots(singular.operand) & tested:
+            if singular is None or not _is_about(file, singular.operand, tested):
                 continue
             judgement = file.singularities.judge(singular)
             if _is_trap(file, singular, judgement):
@@ -151,18 +151,28 @@ def _numerator(file: FileContext, singular: Singular) -> Value:
 
 
 def _tested(file: FileContext, condition: ast.expr) -> frozenset[str]:
-    """The names whose values a condition compares, looking through one variable that holds it."""
+    """The names whose values a condition compares with a bound, looking through one variable that holds it."""
     definition = file.values.single_definition(condition)
     expression = definition if definition is not None else condition
     names: set[str] = set()
     for node in ast.walk(expression):
-        if isinstance(node, ast.Compare):
-            names |= _roots(node.left) | frozenset().union(*map(_roots, node.comparators))
+        if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+            for side, bound in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
+                if _is_bound(file, bound):
+                    names |= _roots(side)
         elif isinstance(node, ast.Call):
             operation = file.values.operation(node)
             if operation is not None and operation.name in _CONDITION_CALLS and operation.operand is not None:
                 names |= _roots(operation.operand)
     return frozenset(names)
+
+
+def _is_bound(file: FileContext, expression: ast.expr) -> bool:
+    """Whether one side of a comparison is a limit, and no other computed tensor."""
+    if isinstance(expression, (ast.Constant, ast.UnaryOp, ast.Attribute)):
+        return True
+    value = file.values.value(expression)
+    return isinstance(expression, ast.Name) or value.is_number or value.constant is not None
 
 
 def _roots(expression: ast.expr) -> frozenset[str]:
@@ -174,6 +184,17 @@ def _roots(expression: ast.expr) -> frozenset[str]:
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             names.add(f"{node.value.id}.{node.attr}")
     return frozenset(names - {"self", "torch", "F", "math", "np", "nn"})
+
+
+def _is_about(file: FileContext, operand: ast.expr, tested: frozenset[str]) -> bool:
+    """Whether all tensors of an operand are compared in the condition: then it is there to keep them away."""
+    names = {
+        name
+        for node in ast.walk(operand)
+        if isinstance(node, (ast.Name, ast.Attribute)) and not file.values.value(node).is_number
+        for name in _roots(node)
+    }
+    return bool(names) and names <= tested
 
 
 def _computed_in(file: FileContext, branch: ast.expr) -> Iterator[ast.AST]:

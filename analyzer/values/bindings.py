@@ -61,10 +61,15 @@ class FunctionBindings:
         order, path = place
         found: list[Binding] = []
         dominating: _Path | None = None
+        hidden_by: list[_Path] = []
         for binding in reversed(bindings):
             other_order, other_path = self._places[binding.statement]
             if other_order >= order or _exclusive(path, other_path) or self._leaves(other_path, path):
                 continue
+            if any(other_path[: len(hiding)] == hiding for hiding in hidden_by):
+                continue  # assigned again before its block ends
+            if binding.index is None:
+                hidden_by.append(other_path)
             found.append(binding)
             if path[: len(other_path)] == other_path and binding.index is None:
                 dominating = other_path
@@ -134,6 +139,8 @@ class FunctionBindings:
             name = _assigned_name(statement.target)
             if name is not None:
                 self._add(Binding(name, statement, statement.value, operator=statement.op))
+            elif isinstance(statement.target, ast.Subscript):
+                self._bind_target(statement.target, None, statement)
         elif isinstance(statement, (ast.For, ast.AsyncFor)):
             self._bind_target(statement.target, None, statement)
         elif isinstance(statement, (ast.With, ast.AsyncWith)):

@@ -58,7 +58,8 @@ class Value:
     `low` and `high` bound every element; an open end is never reached. `zero_because` completes the sentence "it is
     zero …"; `origin` is the node that brought the zero about. `reaches_high`: the upper bound is attained in practice
     (a probability rounds to 1, a clamp stops there), so that the bound minus the value is zero. `mask` marks
-    selections and counts of them, `parameter` a trained parameter itself.
+    selections and counts of them, `parameter` a trained parameter itself. `screened`: a selection before this (a double
+    `where`, an index by a mask) kept unwanted places away, so that zero is no more likely than for anything else.
     """
 
     kind: Kind = Kind.UNKNOWN
@@ -71,6 +72,7 @@ class Value:
     zero_because: str = ""
     origin: ast.AST | None = None
     reaches_high: bool = False
+    screened: bool = False
     mask: bool = False
     parameter: bool = False
 
@@ -141,7 +143,8 @@ def join(values: list[Value]) -> Value:
         return values[0]
     low = min(value.low for value in values)
     high = max(value.high for value in values)
-    worst = max(values, key=lambda value: value.zero)
+    # What starts as zero is there to be filled: among other definitions it is no evidence.
+    worst = max(values, key=lambda value: min(value.zero, Zero.CONCEIVABLE) if value.constant == 0 else value.zero)
     return Value(
         kind=_joined_kind(values),
         low=low,
@@ -149,9 +152,10 @@ def join(values: list[Value]) -> Value:
         low_open=all(value.low_open for value in values if value.low == low),
         high_open=all(value.high_open for value in values if value.high == high),
         gradient=combined_gradient(values),
-        zero=worst.zero,
+        zero=min(worst.zero, Zero.CONCEIVABLE) if worst.constant == 0 else worst.zero,
         zero_because=worst.zero_because,
         origin=worst.origin,
+        screened=any(value.screened for value in values),
         reaches_high=any(value.reaches_high for value in values if value.high == high),
         mask=any(value.mask for value in values),
         parameter=any(value.parameter for value in values),
@@ -254,7 +258,7 @@ def multiply(left: Value, right: Value) -> Value:
         zero=worst.zero,
         zero_because=worst.zero_because,
         origin=worst.origin,
-        mask=left.mask and right.mask,
+        mask=(left.mask or left.is_number) and (right.mask or right.is_number),
     ).settled()
 
 
@@ -297,6 +301,9 @@ def power(base: Value, exponent: Value, *, node: ast.AST | None = None) -> Value
 
 def squared(base: Value, *, node: ast.AST | None = None) -> Value:
     """An even power: never negative, and zero where the base is."""
+    if base.kind is Kind.NUMBER and base.constant is None:
+        # A setting: zero is possible, and its author's business.
+        return Value(Kind.NUMBER, 0.0, low_open=True, gradient=Gradient.NO, zero=Zero.EXCLUDED)
     zero = max(base.zero, Zero.CONCEIVABLE) if base.zero is not Zero.EXCLUDED else Zero.EXCLUDED
     reach = max(abs(base.low), abs(base.high))
     return Value(
@@ -308,5 +315,6 @@ def squared(base: Value, *, node: ast.AST | None = None) -> Value:
         zero=zero,
         zero_because=base.zero_because or "where its base is",
         origin=base.origin or node,
+        screened=base.screened,
         mask=base.mask,
     ).settled()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -75,8 +76,8 @@ _NUMBER_WORDS = frozenset(
         ),
     }
 )
-_MASK_WORDS = ("mask", "valid", "visible")
-_NO_GRADIENT_WORDS = ("mask", "target", "label", "index", "indices", "idx", "timestep")
+_MASK_NAME = re.compile(r"(^|_)(masks?|valid|visible|keep)$|^(masks?|is|has)_")
+_NO_GRADIENT_WORDS = ("mask", "target", "label", "index", "indices", "idx", "timestep", "position", "bucket", "freq")
 # Modules that aren't torch but whose results are no tensors either.
 _NUMBER_MODULES = ("math.", "cmath.", "random.", "time.", "statistics.", "os.", "fractions.", "decimal.")
 _ARRAY_MODULES = ("numpy.", "scipy.", "cv2.", "pandas.", "sklearn.", "PIL.", "skimage.")
@@ -103,6 +104,7 @@ class Evaluator:
         self._pending: set[ast.expr] = set()
         self._bindings: dict[ast.AST, FunctionBindings] = {}
         self._attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
+        self._buffers: set[tuple[ast.ClassDef | None, str]] = set()
         self._helper_depth = 0
 
     # --- interface ---------------------------------------------------------------------------------------------
@@ -342,7 +344,7 @@ class Evaluator:
         for value, binding in zip(values, bindings, strict=False):
             if binding.index is None:
                 plain.append(value)
-            elif _selects_by_value(binding.index, binding.name):
+            elif _selects_by_value(binding.index, None):
                 guarded = guarded or value.zero is not Zero.CERTAIN_ORIGIN
             else:
                 plain.append(UNKNOWN_TENSOR)
@@ -393,6 +395,8 @@ class Evaluator:
                 )
             if name == "size":
                 return SIZE
+            if name in ("where", "nonzero", "meshgrid", "unravel_index"):
+                return Value(Kind.INTEGER_TENSOR if name != "meshgrid" else Kind.TENSOR, gradient=Gradient.NO)
         return UNKNOWN
 
     def _parameter(self, function: FunctionNode, parameter: ast.arg) -> Value:
@@ -494,6 +498,8 @@ class Evaluator:
         if not assigned:
             return _named_number(expression.attr, None) if _is_epsilon(expression.attr) else UNKNOWN
         values = [self.value(value) if value is not None else UNKNOWN for value in assigned]
+        if (owner, expression.attr) in self._buffers:
+            values = [replace(value, kind=Kind.TENSOR, gradient=Gradient.NO) for value in values]
         return replace(join(values), parameter=any(self._is_parameter(value) for value in assigned))
 
     def _is_parameter(self, expression: ast.expr | None) -> bool:
@@ -525,7 +531,9 @@ class Evaluator:
                     and len(statement.args) > 1
                     and isinstance(statement.args[0], ast.Constant)
                 ):
-                    table.setdefault(str(statement.args[0].value), []).append(statement.args[1])
+                    name = str(statement.args[0].value)
+                    table.setdefault(name, []).append(statement.args[1])
+                    self._buffers.add((owner, name))
         for statement in owner.body:
             if isinstance(statement, ast.Assign):
                 for target in statement.targets:
@@ -544,7 +552,7 @@ class Evaluator:
         value = self.value(source)
         name = _binding_key(source)
         if name is not None and _selects_by_value(expression.slice, name):
-            return value.without_zero()
+            return replace(value.without_zero(), screened=True)
         return value
 
     def _call(self, call: ast.Call) -> Value:
@@ -678,7 +686,7 @@ def _named_number(name: str, default: ast.expr | None) -> Value:
 def _named_tensor(name: str, value: Value) -> Value:
     """A tensor passed in: masks are selections, and labels carry no gradient."""
     lowered = name.lower()
-    if any(word in lowered for word in _MASK_WORDS):
+    if _MASK_NAME.search(lowered):
         return replace(
             value,
             low=0.0,
@@ -712,13 +720,13 @@ def _keyword(call: ast.Call, *names: str) -> ast.expr | None:
     return None
 
 
-def _selects_by_value(index: ast.expr, name: str) -> bool:
-    """Whether an index is a condition on the value itself (`x[x > 0]`, `x[x.isinf()]`), or a mask by its name."""
+def _selects_by_value(index: ast.expr, name: str | None) -> bool:
+    """Whether an index is a condition on `name` (`x[x > 0]`, `x[x.isinf()]`; None: on anything), or a mask by name."""
     keys = {_binding_key(node) for node in ast.walk(index) if isinstance(node, (ast.Name, ast.Attribute))}
     if any(word in (key or "").lower() for key in keys for word in ("mask", "valid", "zero", "keep", "inf")):
         return True
     compares = any(isinstance(node, (ast.Compare, ast.Call)) for node in ast.walk(index))
-    return compares and name in keys
+    return compares and (name is None or name in keys)
 
 
 def _same_source(left: ast.expr, right: ast.expr) -> bool:

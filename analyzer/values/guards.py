@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.syntax import dotted_name, terminal_name
+from analyzer.values.domain import Kind
 
 if TYPE_CHECKING:
     from analyzer.context import FileContext
@@ -130,8 +131,20 @@ def _assigned(statement: ast.stmt) -> set[str]:
 
 
 def tests_value(test: ast.expr, names: frozenset[str], file: FileContext) -> bool:
-    """Whether a condition says something about the value of one of the names, not just about its type or rank."""
-    return any(key in names and _about_value(node, test, file) for key, node in _keys_of_condition(test))
+    """Whether a condition says something about the value of one of the names, not just about its type or rank.
+
+    The test may be of something computed from them: `n = mask.sum()`, then `if n == 0`.
+    """
+    for key, node in _keys_of_condition(test):
+        if not _about_value(node, test, file):
+            continue
+        if key in names:
+            return True
+        definition = file.values.single_definition(node)
+        if definition is not None and not file.values.value(definition).kind is Kind.NUMBER:
+            if any(inner in names for inner, _ in _keys(definition)):
+                return True
+    return False
 
 
 def _keys_of_condition(test: ast.expr) -> Iterator[tuple[str, ast.expr]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from analyzer.syntax import terminal_name
 from analyzer.values.domain import (
     SIZE,
     SOME_NUMBER,
@@ -126,8 +127,14 @@ def _joined(operation: Operation, _operand: Value, reader: Reader) -> Value:
 
 
 def _norm(operation: Operation, operand: Value, _reader: Reader) -> Value:
+    if operand.positive or operand.zero is Zero.ROUNDED:
+        return _tensor(operand, low=0.0, low_open=True, zero=Zero.EXCLUDED)
     return _tensor(
-        operand, low=0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="for a vector of zeros", origin=operation.call
+        operand,
+        low=0.0,
+        zero=Zero.CONCEIVABLE if operand.screened else Zero.CERTAIN_ORIGIN,
+        zero_because="for a vector of zeros",
+        origin=operation.call,
     )
 
 
@@ -160,12 +167,22 @@ def _sum(operation: Operation, operand: Value, _reader: Reader) -> Value:
         if not operand.zero_because:
             because = "when every term is"
         zero = Zero.CERTAIN_ORIGIN if operand.zero >= Zero.CONCEIVABLE else operand.zero
+        if operand.screened or _is_scattered(operand.origin):
+            zero = min(zero, Zero.CONCEIVABLE)
         return replace(result, low=0.0, zero=zero, zero_because=because, origin=origin)
     if operand.mask:
         return replace(
             result, low=0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="when nothing is selected", origin=origin
         )
     return replace(result, zero=Zero.CONCEIVABLE, zero_because="when its terms cancel or are all zero", origin=origin)
+
+
+def _is_scattered(origin: ast.AST | None) -> bool:
+    """Whether zeros are the places that no index names: their sum is not zero for that."""
+    return isinstance(origin, ast.Call) and (terminal_name(origin.func) or "").rstrip("_") in (
+        "index_add",
+        "scatter_add",
+    )
 
 
 def _mean(operation: Operation, operand: Value, reader: Reader) -> Value:
@@ -390,8 +407,10 @@ def _chosen(left: Value, right: Value) -> Value:
     for guard, other in ((left, right), (right, left)):
         is_filling = guard.constant not in (None, 0) or guard.positive
         if is_filling and other.constant is None:
-            return replace(result, low_open=result.low == 0, zero=Zero.EXCLUDED, zero_because="", origin=None)
-    return result
+            return replace(
+                result, low_open=result.low == 0, zero=Zero.EXCLUDED, zero_because="", origin=None, screened=True
+            )
+    return replace(result, screened=0 not in (left.constant, right.constant))
 
 
 def _filled(operation: Operation, operand: Value, reader: Reader) -> Value:

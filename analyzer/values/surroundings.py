@@ -32,7 +32,7 @@ class Surroundings(Enum):
 _ASIDE_PARTS = re.compile(
     r"(^|_)(schedulers?|metrics?|transforms?|datasets?|dataloaders?|data|optims?|optimizers?|tests?|testing|"
     r"pipelines?|processors?|processing|tokenization|conversion|convert|scripts?|benchmarks?|tools?|eval|evaluation|"
-    r"visuali[sz]ation|logging|quantizers?|generation|preprocessing|callbacks?|handlers?|explain|inferers?)"
+    r"augmentations?|inits?|initiali[sz]ers?|exporters?|visuali[sz]ation|logging|quantizers?|generation|preprocessing|callbacks?|handlers?|explain|inferers?)"
     r"($|_)"
 )
 _ASIDE_CLASSES = re.compile(
@@ -42,16 +42,46 @@ _ASIDE_CLASSES = re.compile(
 _ASIDE_FUNCTIONS = re.compile(
     r"^_*(init|reset|eval|evaluate|validate|validation|test|preprocess|pre_process|postprocess|post_process|plot|"
     r"visuali[sz]e|convert|compute_metrics?|generate|sample_|predict|decode_|setup|load|save|export|log_|"
-    r"extra_repr|calibrate|quantize|get_lr|main|parse|print|summary|trunc_normal|rescale_|initiali[sz]e)"
+    r"detect|suppress|nms|samples_needed|extra_repr|calibrate|quantize|get_lr|main|parse|print|summary|trunc_normal|rescale_|initiali[sz]e)|"
+    r"(^|_)(anchors?|suppression)(_|$)|_generate_"
 )
 _ASIDE_BASES = frozenset(
     {"Optimizer", "Dataset", "LRScheduler", "_LRScheduler", "Metric", "BaseTransform", "IterableDataset"}
 )
 
 
+# What these are given comes out without a gradient, or as something to look at.
+_ENDS_OF_GRADIENTS = frozenset(
+    {
+        *("detach", "item", "tolist", "numpy", "argmax", "argmin", "argsort", "long", "int", "bool", "round", "floor"),
+        *("ceil", "sign", "float", "print", "bucketize", "searchsorted", "bincount", "histc", "isfinite", "isnan"),
+    }
+)
+
+
+def _read_off(file: FileContext, node: ast.AST) -> bool:
+    """Whether the result is used, in its own statement, only where no gradient goes on: `f(x).detach()`, `int(f(x))`.
+
+    `x.float()` is a conversion that keeps the gradient, `float(x)` is not.
+    """
+    for outer in file.ancestors(node):
+        if isinstance(outer, ast.stmt):
+            return False
+        if isinstance(outer, (ast.Compare, ast.FormattedValue)):
+            return True
+        if isinstance(outer, ast.Call):
+            name = terminal_name(outer.func)
+            is_method = isinstance(outer.func, ast.Attribute) and file.qualified_name(outer.func) is None
+            if name in _ENDS_OF_GRADIENTS and not (name in ("float", "print") and is_method):
+                return True
+    return False
+
+
 def surroundings(file: FileContext, node: ast.AST) -> Surroundings:
     """The kind of code that a node stands in."""
     if file.grad_disabled(node):
+        return Surroundings.UNRECORDED
+    if _read_off(file, node):
         return Surroundings.UNRECORDED
     if any(map(_ASIDE_PARTS.search, PurePosixPath(file.path).with_suffix("").parts)):
         return Surroundings.ASIDE
