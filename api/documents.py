@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.examples import REPORTS, SUBMITTED
 from api.problems import MEDIA_TYPE, Problem
-from api.schemas import EXAMPLE_ID, Choices, GitSubmission
+from api.schemas import EXAMPLE_ID, GitSubmission
 from services.reports.formats import FORMATS
 
 _EXAMPLES: dict[int, tuple[str, str, str, str]] = {
@@ -71,18 +72,31 @@ def _problem(status: int) -> dict[str, Any]:
         "code": code,
         "details": {},
     }
-    return {"model": Problem, "description": description, "content": {MEDIA_TYPE: {"example": example}}}
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": description, "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
+
+
+def answers(example: object, *, status: int = 200, media_type: str = "application/json") -> dict[int | str, Any]:
+    """An example of what a call answers when all is well; the schema is the framework's."""
+    return {status: {"content": {media_type: {"example": example}}}}
 
 
 ANALYSIS_PROBLEMS = problems(401, 403, 404)
-SUBMISSION_PROBLEMS = problems(400, 401, 403, 404, 409, 413, 415, 422, 503)
+SUBMISSION_RESPONSES = {
+    **answers(SUBMITTED, status=202),
+    **problems(400, 401, 403, 404, 409, 413, 415, 422, 503),
+}
 
 REPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The report in the format that was asked for.",
         "content": {
-            media_type: {"schema": {"type": "object"} if media_type.endswith("json") else {"type": "string"}}
-            for media_type in dict.fromkeys(each.media_type for each in FORMATS.values())
+            each.media_type: {
+                "schema": {"type": "object"} if each.media_type.endswith("json") else {"type": "string"},
+                "example": REPORTS[each.name],
+            }
+            # JSON comes last, since Code Quality shares its media type.
+            for each in sorted(FORMATS.values(), key=lambda each: each.name == "json")
         },
     },
     **problems(401, 403, 404, 409, 422),
@@ -142,10 +156,17 @@ SUBMISSION_BODY: dict[str, Any] = {
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the schemas that only hand-written bodies refer to."""
+    """Add the schemas that only hand-written parts refer to, and describe refused parameters as they are refused."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    git = GitSubmission.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(git.pop("$defs", {}))
-    schemas["GitSubmission"] = git
-    schemas.setdefault("Choices", Choices.model_json_schema())
+    for model in (GitSubmission, Problem):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            refused = operation["responses"].get("422")
+            if refused is not None and MEDIA_TYPE not in refused.get("content", {}):
+                operation["responses"]["422"] = _problem(422)
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
     return document

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from api.errors import InvalidRequestError
+from services.database.errors import as_unavailable
 from services.problems import GradproofError, SurroundingsError
 
 log = structlog.get_logger(__name__)
@@ -81,6 +82,8 @@ def from_error(request: Request | None, error: GradproofError) -> Response:
     headers = {}
     if error.http_status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="gradproof"'
+    if error.http_status == 413:
+        headers["Connection"] = "close"  # else the server would go on reading what was refused
     if isinstance(error, SurroundingsError):
         headers["Retry-After"] = _RETRY_AFTER_S
     return _answer(request, _problem(error.code, error.title, error.http_status, error.message, error.details), headers)
@@ -103,6 +106,10 @@ def invalid_request(errors: Sequence[Any]) -> InvalidRequestError:
 
 def unexpected(request: Request | None, error: BaseException) -> Response:
     """The answer to what nobody expected: it is logged, and the client learns that it is not to blame."""
+    unavailable = as_unavailable(error)
+    if unavailable is not None:
+        log.warning("database_unavailable", path=request.url.path if request else None, reason=str(error))
+        return from_error(request, unavailable)
     log.error("request_failed", path=request.url.path if request else None, exc_info=error)
     detail = "Gradproof failed while answering this request; its log says why."
     return _answer(request, _problem("internal-error", "Gradproof failed", 500, detail, {}), {})

@@ -9,12 +9,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from api import events
+from api import events, examples
 from api.authentication import Reader, Submitter
 from api.context import Context, ContextDependency
-from api.documents import ANALYSIS_PROBLEMS, SUBMISSION_BODY, SUBMISSION_PROBLEMS, problems
+from api.documents import ANALYSIS_PROBLEMS, SUBMISSION_BODY, SUBMISSION_RESPONSES, answers, problems
 from api.presentation import analysis_out, links_of
-from api.schemas import AnalysisOut, Body, GitSubmission, Page, ProjectName, Submitted
+from api.schemas import EXAMPLE_STATUS, AnalysisOut, Body, GitSubmission, Page, ProjectName, Submitted
 from api.submissions import ArchiveSubmission, idempotency_key, parse_options, read_submission
 from services.analyses import service as analyses
 from services.analyses.model import GitSource
@@ -37,7 +37,7 @@ class Filters(Body):
     "",
     status_code=202,
     summary="Submit an archive or a git commit",
-    responses=SUBMISSION_PROBLEMS,
+    responses=SUBMISSION_RESPONSES,
     openapi_extra=SUBMISSION_BODY,
 )
 async def submit(request: Request, response: Response, context: ContextDependency, caller: Submitter) -> Submitted:
@@ -56,7 +56,7 @@ async def submit(request: Request, response: Response, context: ContextDependenc
     return submitted
 
 
-@router.get("", summary="List analyses", responses=problems(401, 403, 422))
+@router.get("", summary="List analyses", responses=answers(examples.ANALYSES) | problems(401, 403, 422))
 def list_analyses(context: ContextDependency, _: Reader, filters: Annotated[Filters, Query()]) -> Page[AnalysisOut]:
     """Analyses, the newest first, page by page."""
     page = context.analyses.list(
@@ -65,7 +65,11 @@ def list_analyses(context: ContextDependency, _: Reader, filters: Annotated[Filt
     return Page(items=[analysis_out(view) for view in page.items], next_cursor=page.next_cursor)
 
 
-@router.get("/{analysis_id}", summary="Status, progress and gate of an analysis", responses=ANALYSIS_PROBLEMS)
+@router.get(
+    "/{analysis_id}",
+    summary="Status, progress and gate of an analysis",
+    responses=answers(EXAMPLE_STATUS) | ANALYSIS_PROBLEMS,
+)
 def get_analysis(analysis_id: str, context: ContextDependency, _: Reader) -> AnalysisOut:
     """How an analysis stands: its stages, and its gate once it has ended."""
     return analysis_out(context.analyses.get(analysis_id))
@@ -101,14 +105,21 @@ async def watch(analysis_id: str, request: Request, context: ContextDependency, 
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-@router.post("/{analysis_id}/cancel", summary="Stop an analysis", responses=problems(401, 403, 404, 409))
+@router.post(
+    "/{analysis_id}/cancel",
+    summary="Stop an analysis",
+    responses=answers(examples.CANCELLED) | problems(401, 403, 404, 409),
+)
 def cancel(analysis_id: str, context: ContextDependency, _: Submitter) -> AnalysisOut:
     """End all open jobs of an analysis. Cancelling twice is harmless; one that has ended is refused with 409."""
     return analysis_out(context.analyses.cancel(analysis_id))
 
 
 @router.post(
-    "/{analysis_id}/rerun", status_code=202, summary="Analyse the same source again", responses=ANALYSIS_PROBLEMS
+    "/{analysis_id}/rerun",
+    status_code=202,
+    summary="Analyse the same source again",
+    responses=answers(examples.SUBMITTED, status=202) | ANALYSIS_PROBLEMS,
 )
 def rerun(analysis_id: str, response: Response, context: ContextDependency, _: Submitter) -> Submitted:
     """A new analysis of the same source with the same options."""

@@ -6,7 +6,8 @@ from fastapi import APIRouter
 
 from analyzer.registry import all_rules
 from analyzer.registry import rule as find_rule
-from api.documents import problems
+from api import examples
+from api.documents import answers, problems
 from api.errors import RouteNotFoundError
 from api.presentation import rule_out
 from api.schemas import CheckDocumentationOut, RuleOut
@@ -15,13 +16,13 @@ from services.checks.documentation import all_checks
 router = APIRouter(tags=["documentation"])
 
 
-@router.get("/rules", summary="All rules")
+@router.get("/rules", summary="All rules", responses=answers([examples.RULE]))
 def list_rules() -> list[RuleOut]:
     """Every rule with its documentation, in the order of their ids."""
     return [rule_out(rule) for rule in all_rules()]
 
 
-@router.get("/rules/{rule_id}", summary="One rule", responses=problems(404))
+@router.get("/rules/{rule_id}", summary="One rule", responses=answers(examples.RULE) | problems(404))
 def get_rule(rule_id: str) -> RuleOut:
     """A rule by its id or its name."""
     rule = find_rule(rule_id)
@@ -30,7 +31,7 @@ def get_rule(rule_id: str) -> RuleOut:
     return rule_out(rule)
 
 
-@router.get("/checks", summary="All runtime checks")
+@router.get("/checks", summary="All runtime checks", responses=answers([examples.CHECK_DOCUMENTATION]))
 def list_checks() -> list[CheckDocumentationOut]:
     """Every runtime check with its documentation."""
     return [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from api import examples
 from api.authentication import Reader
 from api.context import ContextDependency
-from api.documents import problems
+from api.documents import answers, problems
 from api.metrics import exposition
 from api.schemas import Component, Health, Readiness
 
@@ -15,13 +16,17 @@ router = APIRouter(tags=["operations"])
 _METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-@router.get("/healthz", summary="Alive?")
+@router.get("/healthz", summary="Alive?", responses=answers({"status": "ok"}))
 def healthz() -> Health:
     """Whether the process answers at all. It asks nothing else, so that a broken database does not restart it."""
     return Health(status="ok")
 
 
-@router.get("/readyz", summary="Ready for work?", responses={503: {"model": Readiness, "description": "Not ready"}})
+@router.get(
+    "/readyz",
+    summary="Ready for work?",
+    responses=answers(examples.READINESS) | {503: {"model": Readiness, "description": "Not ready"}},
+)
 def readyz(response: Response, context: ContextDependency) -> Readiness:
     """Whether database, broker and reconciler are there; 503 with what is missing otherwise."""
     states = context.oversight.states()

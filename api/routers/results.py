@@ -9,9 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from api import examples
 from api.authentication import Reader
 from api.context import ContextDependency
-from api.documents import REPORT_RESPONSE, problems
+from api.documents import REPORT_RESPONSE, answers, problems
 from api.downloads import report_download
 from api.schemas import Body, CheckOut, Identifier, Page, TargetOut
 from services.reports.compare import Comparison, compare
@@ -100,7 +101,11 @@ def get_report(
     return report_download(context, analysis_id, name.value)
 
 
-@router.get("/findings", summary="Findings, filtered and page by page", responses=problems(401, 403, 404, 409, 422))
+@router.get(
+    "/findings",
+    summary="Findings, filtered and page by page",
+    responses=answers(examples.FINDINGS) | problems(401, 403, 404, 409, 422),
+)
 def list_findings(
     analysis_id: str, context: ContextDependency, _: Reader, filters: Annotated[FindingFilters, Query()]
 ) -> Page[FindingInfo]:
@@ -111,7 +116,11 @@ def list_findings(
     return Page(items=list(found.items), next_cursor=found.next_cursor)
 
 
-@router.get("/targets", summary="Targets, filtered and page by page", responses=problems(401, 403, 404, 409, 422))
+@router.get(
+    "/targets",
+    summary="Targets, filtered and page by page",
+    responses=answers(examples.TARGETS) | problems(401, 403, 404, 409, 422),
+)
 def list_targets(
     analysis_id: str, context: ContextDependency, _: Reader, filters: Annotated[TargetFilters, Query()]
 ) -> Page[TargetOut]:
@@ -132,7 +141,11 @@ def list_targets(
     return Page(items=list(found.items), next_cursor=found.next_cursor)
 
 
-@router.get("/checks", summary="Check results, filtered and page by page", responses=problems(401, 403, 404, 409, 422))
+@router.get(
+    "/checks",
+    summary="Check results, filtered and page by page",
+    responses=answers(examples.CHECKS) | problems(401, 403, 404, 409, 422),
+)
 def list_checks(
     analysis_id: str, context: ContextDependency, _: Reader, filters: Annotated[CheckFilters, Query()]
 ) -> Page[CheckOut]:
@@ -146,7 +159,11 @@ def list_checks(
     return Page(items=list(found.items), next_cursor=found.next_cursor)
 
 
-@router.get("/compare", summary="What changed since another analysis", responses=problems(401, 403, 404, 409, 422))
+@router.get(
+    "/compare",
+    summary="What changed since another analysis",
+    responses=answers(examples.COMPARISON) | problems(401, 403, 404, 409, 422),
+)
 def compare_with(
     analysis_id: str,
     context: ContextDependency,

@@ -30,8 +30,12 @@ def policy_of(row: AnalysisRow) -> GatePolicy:
 
 
 def settle_if_done(session: Session, row: AnalysisRow) -> bool:
-    """Settle the analysis if none of its jobs is open. The caller holds its lock. True if this call settled it."""
-    if row.status not in OPEN_STATUSES or jobs.open_jobs(session, row.id):
+    """Settle the analysis if none of its jobs is open. The caller holds its lock. True if this call settled it.
+
+    An analysis waits for its base to be read: until then nobody can say which findings are new. The reconciler, which
+    looks at every analysis without open jobs, settles it then.
+    """
+    if row.status not in OPEN_STATUSES or jobs.open_jobs(session, row.id) or _base_is_unread(session, row):
         return False
     status, reason = _outcome(jobs.jobs_of(session, row.id))
     end_analysis(session, row, status, reason)
@@ -51,6 +55,11 @@ def end_analysis(session: Session, row: AnalysisRow, status: AnalysisStatus, rea
     row.gate = gate.model_dump(mode="json")
     row.finished_at = utc_now()
     session.flush()
+
+
+def _base_is_unread(session: Session, row: AnalysisRow) -> bool:
+    base = None if row.base_id is None else session.get(AnalysisRow, row.base_id)
+    return base is not None and base.status in OPEN_STATUSES and base.static_finished_at is None
 
 
 def _outcome(rows: Sequence[JobRow]) -> tuple[AnalysisStatus, str | None]:
