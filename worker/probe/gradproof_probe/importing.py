@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.missing_modules import MissingDependencyError
 from gradproof_probe.request import Target
 
 # Where the name on PyPI differs from the name that is imported; the usual ones of model code.
@@ -60,12 +61,16 @@ class Resolved:
 
 
 class NotRunnableError(Exception):
-    """Why the target can't be run: `reason` is one of `NOT_RUN_REASONS`."""
+    """Why the target can't be run: `reason` is one of `NOT_RUN_REASONS`.
 
-    def __init__(self, reason: str, detail: str) -> None:
+    `missing` is the top-level name of the third-party module whose absence made the import fail, if that was why.
+    """
+
+    def __init__(self, reason: str, detail: str, *, missing: str | None = None) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
+        self.missing = missing
 
 
 def import_target(source_root: Path, target: Target) -> Resolved:
@@ -77,6 +82,8 @@ def import_target(source_root: Path, target: Target) -> Resolved:
     own_process = os.getpid()
     try:
         module = _import(root, source_root, target)
+    except MissingDependencyError as error:
+        raise NotRunnableError("missing dependency", f"{error}; needed by {_asker(error)}") from error
     except ModuleNotFoundError as error:
         raise _missing(error, root) from error
     except SystemExit as error:
@@ -129,7 +136,8 @@ def _missing(error: ModuleNotFoundError, root: Path) -> NotRunnableError:
         return NotRunnableError("import failed", describe_error(error))
     pypi = PYPI_NAMES.get(name) or PYPI_NAMES.get(top, top)
     hint = f" (on PyPI: {pypi})" if pypi != top else ""
-    return NotRunnableError("missing dependency", f"No module named {top!r}{hint}; needed by {_asker(error)}")
+    detail = f"No module named {top!r}{hint}; needed by {_asker(error)}"
+    return NotRunnableError("missing dependency", detail, missing=top)
 
 
 def _asker(error: BaseException) -> str:
