@@ -7,6 +7,7 @@ a harness line, a result for every check that was asked for, and `target_finishe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,55 +23,71 @@ from gradproof_probe.errors import ProbeError
 from gradproof_probe.lines import clean_harness, clean_result, not_run_line
 from gradproof_probe.processes import End, LineWriter, harden_parent, signal_name, watch
 from gradproof_probe.request import Entry, Request
-from gradproof_probe.target_process import Budget, run_target
+from gradproof_probe.target_budget import Budget
 
 # What a target's process is given on top of a limit that it enforces itself, before the supervisor does: forking,
 # reaping and writing the line take milliseconds, but the machine may be busy.
 SLACK_S: Final = 5.0
+# Third-party modules that get a stand-in within one batch; the packages surveyed needed three at most.
+MAX_STAND_INS: Final = 12
 
 
 def supervise(request: Request, descriptor: int) -> None:
     """Answer the whole request. Raises `ProbeError` if torch can't be imported."""
     writer = LineWriter(descriptor)
-    started = time.monotonic()
-    version = prepare(request)
+    version, took = prepare(request)
     writer.write(
         {
             "type": "ready",
             "torch": version,
             "python": platform.python_version(),
             "devices": visible_devices(request),
-            "import_torch_s": round(time.monotonic() - started, 3),
+            "import_torch_s": round(took, 3),
         }
     )
     inductor_left = request.limits.inductor_s
+    stand_ins: list[str] = []
     with tempfile.TemporaryDirectory(prefix="gradproof-", ignore_cleanup_errors=True) as scratch:
         for entry in request.batch:
-            conversation = Conversation(request, entry, writer)
+            conversation = Conversation(request, entry, writer, stand_ins)
             budget = Budget(inductor_s=inductor_left)
             conversation.hold(Path(scratch), budget)
             inductor_left = max(0.0, inductor_left - conversation.inductor_used_s)
     writer.write({"type": "done"})
 
 
-def prepare(request: Request) -> str:
-    """Import what children need, so that each finds it loaded, and return torch's version."""
+def prepare(request: Request) -> tuple[str, float]:
+    """Import what children need, so that each finds it loaded; torch's version, and how long `import torch` took."""
     harden_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.dont_write_bytecode = True  # the source is read-only, and may be mounted for several runs
     # Inductor starts a pool of compile processes at import unless it is told not to: the parent must stay alone.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["OMP_NUM_THREADS"] = "1"
+    started = time.monotonic()
     try:
         import torch
     except ImportError as error:
         raise ProbeError(f"torch can't be imported: {error}") from error
+    took = time.monotonic() - started
     torch.set_num_threads(1)  # a pool of threads does not survive fork
     if any("compile_equivalence" in entry.checks for entry in request.batch):
         from gradproof_probe.checks.compile_equivalence import preload
 
         preload()  # 2 to 4 s, once for the batch instead of once for each target
-    return str(torch.__version__)
+    warm_up()
+    return str(torch.__version__), took
+
+
+def warm_up() -> None:
+    """Load the probe's own modules here once, not in every child."""
+    import gradproof_probe.checks
+    import gradproof_probe.harness.synthesis
+    import gradproof_probe.target_process  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        # torch.autograd.grad imports it at its first call, and sympy with it: 0.5 s in every child.
+        import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
 
 def visible_devices(request: Request) -> list[str]:
@@ -97,7 +115,7 @@ def visible_devices(request: Request) -> list[str]:
 class Conversation:
     """One entry of the batch: what its process said so far, and what is owed if it dies."""
 
-    def __init__(self, request: Request, entry: Entry, writer: LineWriter) -> None:
+    def __init__(self, request: Request, entry: Entry, writer: LineWriter, stand_ins: list[str]) -> None:
         self._request = request
         self._entry = entry
         self._writer = writer
@@ -107,21 +125,35 @@ class Conversation:
         self._running: str | None = None
         self._doing = "being imported"
         self._deadline = 0.0
+        self._stand_ins = stand_ins
+        self._missing: str | None = None
         self.inductor_used_s = 0.0
 
     def hold(self, scratch: Path, budget: Budget) -> None:
-        limits = self._request.limits
+        from gradproof_probe.target_process import run_target
+
         self._say({"type": "target_started"})
+        while True:
+            end = self._run(run_target, scratch, budget)
+            if self._missing is None:
+                break
+            # Its absence alone made the import fail: once more, in a fresh process, with a stand-in for it.
+            self._stand_ins.append(self._missing)
+            self._missing = None
+        self._settle(end)
+        self._say({"type": "target_finished"})
+
+    def _run(self, run_target: Callable[..., None], scratch: Path, budget: Budget) -> End:
+        limits = self._request.limits
         begun = time.monotonic()
         self._deadline = begun + min(limits.import_s, limits.target_s)
         hard = begun + limits.target_s
-        end = watch(
-            lambda writer: run_target(self._request, self._entry, scratch, budget, hard, writer),
+        stand_ins = tuple(self._stand_ins)
+        return watch(
+            lambda writer: run_target(self._request, self._entry, scratch, budget, hard, writer, stand_ins),
             deadline=lambda: min(self._deadline, hard + SLACK_S),
             on_line=self._hear,
         )
-        self._settle(end)
-        self._say({"type": "target_finished"})
 
     def _say(self, message: dict[str, Any]) -> None:
         self._writer.write({**message, "job": self._entry.job})
@@ -139,6 +171,8 @@ class Conversation:
         if kind == "imported" and not self._harness_said:
             self._doing = "looking for inputs"
             self._deadline = now + limits.harness_s + SLACK_S
+        elif kind == "harness" and not self._harness_said and self._may_stand_in(message.get("missing")):
+            self._missing = str(message["missing"])
         elif kind == "harness" and not self._harness_said and (cleaned := clean_harness(message)):
             self._harness_said = True
             self._has_harness = cleaned["harness"] is not None
@@ -157,6 +191,15 @@ class Conversation:
             if isinstance(used, int | float) and 0 <= used < 1e6:
                 self.inductor_used_s += used
             self._say({"type": "check", "result": result})
+
+    def _may_stand_in(self, missing: object) -> bool:
+        return (
+            isinstance(missing, str)
+            and missing.isidentifier()
+            and len(missing) < 100
+            and missing not in self._stand_ins
+            and len(self._stand_ins) < MAX_STAND_INS
+        )
 
     def _settle(self, end: End) -> None:
         """Say what the process did not live to say."""

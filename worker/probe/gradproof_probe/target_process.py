@@ -10,36 +10,40 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, import_target
 from gradproof_probe.lines import not_run_line
+from gradproof_probe.missing_modules import install
 from gradproof_probe.processes import End, LineWriter, signal_name, watch
 from gradproof_probe.request import Entry, Request
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What the batch has left to share, in seconds."""
-
-    inductor_s: float
+from gradproof_probe.target_budget import Budget
 
 
 def run_target(
-    request: Request, entry: Entry, scratch: Path, budget: Budget, target_deadline: float, writer: LineWriter
+    request: Request,
+    entry: Entry,
+    scratch: Path,
+    budget: Budget,
+    target_deadline: float,
+    writer: LineWriter,
+    stand_ins: Collection[str] = (),
 ) -> None:
-    """Say `imported`, `harness`, then `check_started` and `check` for each check; the supervisor adds the job."""
+    """Say `imported`, `harness`, then `check_started` and `check` for each check; the supervisor adds the job.
+
+    `stand_ins` are the third-party modules known to be missing (see `missing_modules`).
+    """
     home = scratch / f"target-{os.getpid()}"
     home.mkdir()
     os.chdir(home)
     os.environ["TMPDIR"] = os.environ["HOME"] = str(home)
+    install(stand_ins)
     try:
         resolved = import_target(request.source_root, entry.target)
     except NotRunnableError as error:
-        writer.write(not_run_line(error.reason, error.detail))
+        writer.write({**not_run_line(error.reason, error.detail), "missing": error.missing})
         return
     writer.write({"type": "imported"})
     recipe = _find_harness(request, entry, resolved, target_deadline, writer)

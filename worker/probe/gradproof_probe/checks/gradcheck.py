@@ -15,10 +15,12 @@ from gradproof_probe.gradients.breaks import Breaks
 from gradproof_probe.gradients.examination import Examination, Examiner
 from gradproof_probe.gradients.experiment import Experiment, ForwardError
 from gradproof_probe.gradients.functions import Recorder, submitted_functions
+from gradproof_probe.gradients.steps import kept_graph
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
 from gradproof_probe.harness.trial import DEFINITE_FAULTS
 from gradproof_probe.importing import describe_error
+from gradproof_probe.repro import gradient_repro
 
 
 class Gradcheck(Check):
@@ -71,6 +73,10 @@ class Gradcheck(Check):
         ).examine()
         if function is not None:
             return _placed(found, function, context)
+        if found.verdict in ("pass", "inconclusive") and resolved.target.kind == "module":
+            kept = kept_graph(make, source_root=context.source_root, seed=context.seed)
+            if kept is not None:
+                return replace(kept, evidence={**found.evidence, **kept.evidence})
         return _blame(found, make, context)
 
 
@@ -179,13 +185,24 @@ def _explained(found: Examination, make: Any, breaks: Breaks, context: CheckCont
 
 def _counterfactual(make: Any, context: CheckContext) -> bool | None:
     """Whether autograd agrees with differences once detach and no_grad do nothing; None if that can't be run."""
-    breaks = Breaks(context.source_root)
+
+    def bridged(precision: torch.dtype | None) -> Experiment:
+        # Only the call: constructors write to parameters under no_grad.
+        experiment: Experiment = make(precision)
+        plain, breaks = experiment.call, Breaks(context.source_root)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with breaks.watching(bridge=True):
+                return plain(*args, **kwargs)
+
+        experiment.call = call
+        return experiment
+
     try:
-        with breaks.watching(bridge=True):
-            found = Examiner(
-                make, source_root=context.source_root, seed=context.seed, deadline=context.deadline
-            ).examine()
-    except (RuntimeError, ForwardError, TypeError, AttributeError):
+        found = Examiner(
+            bridged, source_root=context.source_root, seed=context.seed, deadline=context.deadline
+        ).examine()
+    except (ExpressionError, RuntimeError):
         return None
     if found.verdict == "pass":
         return True
@@ -198,9 +215,27 @@ def _constructor_raised(context: CheckContext, error: ExpressionError) -> CheckR
         context.resolved.target.path, context.resolved.target.line
     )
     text = f"the {error.part} raises {describe_error(error.cause)}"
+    found = Examination("fail", "constructor_raises", text)
     return CheckResult(
-        "fail" if fault else "error", text,
-        diagnosis=Diagnosis("constructor_raises", text) if fault else None, path=place.path, line=place.line,
+        "fail" if fault else "error",
+        text,
+        diagnosis=Diagnosis("constructor_raises", text) if fault else None,
+        path=place.path,
+        line=place.line,
+        repro=_repro(context, found) if fault else None,
+    )
+
+
+def _repro(context: CheckContext, found: Examination) -> str | None:
+    return gradient_repro(
+        context.resolved.target,
+        context.recipe,
+        seed=context.seed,
+        cause=found.cause,
+        summary=found.text,
+        worst=found.worst,
+        numbers=found.numbers,
+        single=found.single,
     )
 
 
@@ -218,5 +253,5 @@ def _result(context: CheckContext, found: Examination) -> CheckResult:
         path=place.path if found.verdict != "pass" else None,
         line=place.line if found.verdict != "pass" else None,
         evidence=evidence,
-        repro=None,
+        repro=_repro(context, found) if found.verdict == "fail" else None,
     )

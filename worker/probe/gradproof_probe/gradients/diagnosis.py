@@ -25,7 +25,8 @@ class Comparison:
     numeric: list[float]
     error: list[float]
     complete: bool
-    returned: torch.Tensor | None = None
+    kind: str = "input"
+    ordinal: int = 0
 
     def bad(self) -> list[int]:
         """Positions in the lists where the values differ beyond the error."""
@@ -46,6 +47,8 @@ class Comparison:
         )
         return {
             "variable": self.name,
+            "kind": self.kind,
+            "ordinal": self.ordinal,
             "index": unravel(self.indices[position], self.shape),
             "analytic": self.analytic[position],
             "numeric": self.numeric[position],

@@ -66,6 +66,7 @@ class Examination:
     mismatch: bool = False
     drawn: bool = False
     precise: bool = True
+    single: bool = False
 
 
 class Examiner:
@@ -339,7 +340,10 @@ class Examiner:
                 continue
             indices = self._coordinates(variable)
             flat = gradient.reshape(-1)
-            comparison = Comparison(variable.name, tuple(variable.base.shape), [], [], [], [], variable.size <= COORDINATES)
+            comparison = Comparison(
+                variable.name, tuple(variable.base.shape), [], [], [], [],
+                variable.size <= COORDINATES, variable.kind, variable.ordinal,
+            )
             for coordinate in indices:
                 if time.monotonic() > self._deadline and found:
                     comparison.complete = False
@@ -453,7 +457,7 @@ class Examiner:
         return own
 
     def _result(self, verdict: Outcome, cause: str, text: str, numbers: dict[str, Any] | None = None) -> Examination:
-        return Examination(verdict, cause, text, numbers or {}, dict(self._evidence))
+        return Examination(verdict, cause, text, numbers or {}, dict(self._evidence), single=self._single)
 
 
 class _GradientNotFiniteError(Exception):

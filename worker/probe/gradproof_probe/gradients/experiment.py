@@ -45,7 +45,7 @@ class Variable:
     leaf: torch.Tensor
     kind: Literal["input", "parameter"]
     base: torch.Tensor
-    position: int = -1
+    ordinal: int = 0  # among the inputs, in the order of the arguments; stays when others are dropped
 
     @property
     def size(self) -> int:
@@ -80,11 +80,11 @@ class Experiment:
         if instance is not None and precision is not None:
             instance.to(precision)
         self._args = [
-            transform(value, lambda tensor, i=i: self._leaf(tensor, _name(argument_names, i), i, precision))
+            transform(value, lambda tensor, i=i: self._leaf(tensor, _name(argument_names, i), precision))
             for i, value in enumerate(args)
         ]
         self._kwargs = {
-            name: transform(value, lambda tensor, name=name: self._leaf(tensor, name, -1, precision))
+            name: transform(value, lambda tensor, name=name: self._leaf(tensor, name, precision))
             for name, value in kwargs.items()
         }
         if instance is not None:
@@ -93,7 +93,7 @@ class Experiment:
                     self.variables.append(Variable(name, parameter, "parameter", parameter.detach().clone()))
         self._state = ModuleState(instance)
 
-    def _leaf(self, tensor: torch.Tensor, name: str, position: int, precision: torch.dtype | None) -> torch.Tensor:
+    def _leaf(self, tensor: torch.Tensor, name: str, precision: torch.dtype | None) -> torch.Tensor:
         if not _differentiable(tensor) or tensor.layout != torch.strided:
             return tensor.detach()
         wide = tensor.detach()
@@ -103,7 +103,7 @@ class Experiment:
         leaf = wide.clone(memory_format=torch.preserve_format).requires_grad_()
         count = sum(1 for variable in self.variables if variable.name == name)
         label = name if count == 0 else f"{name}.{count}"
-        self.variables.append(Variable(label, leaf, "input", leaf.detach().clone(), position))
+        self.variables.append(Variable(label, leaf, "input", leaf.detach().clone(), len(self.variables)))
         return leaf
 
     @property
@@ -115,25 +115,23 @@ class Experiment:
         variable.leaf.requires_grad_(False)  # noqa: FBT003 - torch's own signature
         self.variables.remove(variable)
 
-    def run(self) -> list[Output]:
-        """Floating outputs with their paths. Raises `ForwardError`."""
+    def run(self, *, restore: bool = True) -> list[Output]:
+        """Floating outputs with their paths. Raises `ForwardError`. `restore=False`: the state as the last call left it."""
         return [
             Output(path, value)
-            for path, value in tensors(self.run_raw()[0])
+            for path, value in tensors(self.run_raw(restore=restore)[0])
             if value.is_floating_point() or value.is_complex()
         ]
 
-    def run_raw(self) -> tuple[Any, list[Any]]:
+    def run_raw(self, *, restore: bool = True) -> tuple[Any, list[Any]]:
         """(the output as it is, the cloned arguments that the call was given)."""
-        self.prepare()
+        if restore:
+            self._state.restore()
+        reseed(self.seed)
+        self.evaluations += 1
         args = [transform(value, torch.Tensor.clone) for value in self._args]
         kwargs = {name: transform(value, torch.Tensor.clone) for name, value in self._kwargs.items()}
         return self.call_with(args, kwargs), [args, kwargs]
-
-    def prepare(self) -> None:
-        self._state.restore()
-        reseed(self.seed)
-        self.evaluations += 1
 
     def call_with(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:

@@ -14,7 +14,7 @@ from gradproof_probe.harness import names
 from gradproof_probe.harness.arguments import Argument
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.repair import Arguments
-from gradproof_probe.harness.shapes import LayerHint, Shape, SourceHint, parameter_hints, random_shapes
+from gradproof_probe.harness.shapes import LayerHint, Shape, SourceHint, parameter_hints, random_shapes, shapes_of_layer
 from gradproof_probe.importing import Resolved
 
 # Where nothing says a shape: widths before images, so that the cheap ones come first.
@@ -33,8 +33,13 @@ def starting_arguments(
     parameters = _parameters(function, kind)
     arguments = [_argument(parameter, kind) for parameter in parameters]
     seen: set[tuple[str, ...]] = set()
+    by_layer = _by_layer(arguments, instance, source)
+    if by_layer:
+        for shaped in by_layer:
+            seen.add(tuple(argument.render() for argument in shaped))
+            yield shaped, "each argument by the layer that it goes into"
     for shape, high, why in _shapes(arguments, instance, layers, source):
-        for shaped in _fill(arguments, shape, high, source):
+        for shaped in _fill(arguments, shape, high, source, kind):
             key = tuple(argument.render() for argument in shaped)
             if key not in seen:
                 seen.add(key)
@@ -145,8 +150,40 @@ def _shapes(
     yield from ((shape, None, "a usual shape") for shape in GENERIC)
 
 
+def _by_layer(
+    arguments: list[Argument], instance: torch.nn.Module | None, source: dict[str, SourceHint]
+) -> list[Arguments]:
+    """Arguments that the source hands to layers of their own, every one with that layer's shapes."""
+    if instance is None:
+        return []
+    hints = {
+        argument.name: hint
+        for argument in arguments
+        if argument.is_tensor
+        and argument.name in source
+        and (layer := source[argument.name].layer) is not None
+        and (hint := shapes_of_layer(instance, layer)) is not None
+    }
+    if not hints:
+        return []
+    found: list[Arguments] = []
+    ranks = {len(shape) for hint in hints.values() for shape in hint.shapes}
+    for preferred in (0, *sorted(ranks)):
+        shaped = []
+        for argument in arguments:
+            hint = hints.get(argument.name)
+            if hint is None:
+                shaped.append(argument.with_shape(next(iter(hints.values())).shapes[0]) if argument.is_tensor else argument)
+                continue
+            shape = next((item for item in hint.shapes if len(item) == preferred), hint.shapes[0])
+            kind = "int" if hint.high is not None else argument.kind
+            shaped.append(replace(argument, kind=kind, shape=shape, high=hint.high or argument.high))
+        found.append(tuple(shaped))
+    return list(dict.fromkeys(found))
+
+
 def _fill(
-    arguments: list[Argument], shape: Shape, high: int | None, source: dict[str, SourceHint]
+    arguments: list[Argument], shape: Shape, high: int | None, source: dict[str, SourceHint], kind: str
 ) -> Iterator[Arguments]:
     """All tensors with `shape`, adapted to each one's kind and rank; for losses also integer targets."""
     position = next((i for i, argument in enumerate(arguments) if argument.is_tensor), None)
@@ -167,6 +204,11 @@ def _fill(
             shaped.append(argument.with_shape(shape))
     targets = [i for i, a in enumerate(shaped) if i != position and a.kind == "float" and names.LOSS_TARGET.search(a.name)]
     yield tuple(shaped)
+    others = [i for i, a in enumerate(shaped) if i != position and a.kind == "float"]
+    if others and kind == "autograd_function" and len(shape) >= 2:
+        # A vector or a scalar beside the first tensor: weights, slopes, coefficients.
+        for smaller in ((), shape[-1:], shape[1:2]):
+            yield tuple(a.with_shape(smaller) if i in others else a for i, a in enumerate(shaped))
     if targets and len(shape) >= 2:
         reduced = (shape[0], *shape[2:])
         yield tuple(replace(a, kind="int", shape=reduced, high=2) if i in targets else a for i, a in enumerate(shaped))

@@ -158,6 +158,10 @@ def _sizes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                     for axis in reversed(range(len(argument.shape))):
                         if argument.shape[axis] == have:
                             yield from _offer(_set_axis(arguments, index, axis, want), f"sizes {have} and {want} must match")
+    if re.search(r"same batch size|batch size", message):
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor and argument.shape and argument.shape[0] != 1:
+                yield from _offer(_set_axis(arguments, index, 0, 1), "a batch of one")
     match = re.search(rf"Target size \(torch\.Size\({_SHAPE}\)\) must be the same as input size \(torch\.Size\({_SHAPE}\)\)", message)
     if match:
         target, wanted = _shape(match[1]), _shape(match[2])
@@ -180,6 +184,9 @@ def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
     match = re.search(rf"[Ee]xpected (\d)D \(unbatched\) or (\d)D \(batched\)", message)
     if match:
         wanted = [int(match[2]), int(match[1])]
+    match = re.search(r"only supports (\d)D and (\d)D sizes", message)
+    if match:
+        wanted = [int(match[1]), int(match[2])]
     match = re.search(rf"Wrong shape: expected {_NUMBER} dims\. Received {_NUMBER}-dim tensor", message)
     if match:
         wanted = [int(match[1])]

@@ -10,7 +10,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -92,7 +92,7 @@ class SourceHint:
     """What the source of forward says of one parameter."""
 
     rank: int | None = None
-    sizes: dict[int, int] = field(default_factory=dict)
+    layer: str | None = None
 
 
 def source_hints(function: Callable[..., Any]) -> dict[str, SourceHint]:
@@ -104,8 +104,31 @@ def source_hints(function: Callable[..., Any]) -> dict[str, SourceHint]:
     hints: dict[str, SourceHint] = {}
     for node in ast.walk(tree):
         for name, rank in _ranks(node):
-            hints.setdefault(name, SourceHint()).rank = hints.get(name, SourceHint()).rank or rank
+            hint = hints.setdefault(name, SourceHint())
+            hint.rank = hint.rank or rank
+        for name, layer in _layer_calls(node):
+            hint = hints.setdefault(name, SourceHint())
+            hint.layer = hint.layer or layer
     return hints
+
+
+def _layer_calls(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """`x` and `proj` in `self.proj(x)`: the layer that the argument goes into."""
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):
+        owner = node.func
+        if isinstance(owner, ast.Attribute) and isinstance(owner.value, ast.Name) and owner.value.id == "self":
+            yield node.args[0].id, owner.attr
+
+
+def shapes_of_layer(module: nn.Module, name: str) -> LayerHint | None:
+    """What the first sized layer inside `module.name` accepts."""
+    inner = getattr(module, name, None)
+    if not isinstance(inner, nn.Module):
+        return None
+    hints = layer_hints(inner)
+    if not hints:
+        return None
+    return LayerHint(f"{name}.{hints[0].layer}".replace(".self:", ":"), hints[0].shapes, hints[0].high)
 
 
 def _ranks(node: ast.AST) -> Iterator[tuple[str, int]]:

@@ -85,13 +85,21 @@ def _unsolved(search: Search) -> NotRunnableError:
         return NotRunnableError("timed out", f"every call tried took longer than {TRIAL_S:g} s")
     if search.constructed:
         error = search.input_error
-        if isinstance(error, NotImplementedError):
+        if isinstance(error, NotImplementedError) and _raised_by_source(error, search.resolved):
             return NotRunnableError("abstract", describe_error(error))
         said = describe_error(error) if error is not None else "nothing was raised, but nothing ran through"
         return _dependency(error) or NotRunnableError("inputs unsolved", f"last try: {said}")
     error = search.constructor_error
     said = describe_error(error) if error is not None else "no constructor could be tried"
     return _dependency(error) or NotRunnableError("constructor unsolved", f"last try: {said}")
+
+
+def _raised_by_source(error: BaseException, resolved: Resolved) -> bool:
+    """torch raises NotImplementedError too, for sizes that it doesn't know."""
+    traceback, last = error.__traceback__, ""
+    while traceback is not None:
+        last, traceback = traceback.tb_frame.f_code.co_filename, traceback.tb_next
+    return last == getattr(resolved.module, "__file__", None) or "site-packages/torch/" not in last
 
 
 def _dependency(error: BaseException | None) -> NotRunnableError | None:
