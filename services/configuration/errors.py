@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from services.problems import BadInputError
+
+MAX_MISTAKES: Final = 20  # more help nobody, and the file is untrusted
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -18,15 +21,17 @@ class Mistake:
 
 
 class ConfigurationError(BadInputError):
-    """A configuration that can't be used: `file`, `line` and `key` of the first mistake, and all `mistakes`."""
+    """A configuration that can't be used: `file`, `line` and `key` of the first mistake, and up to 20 `mistakes`."""
 
     code = "configuration"
     title = "The configuration is not valid"
 
-    def __init__(self, file: str, mistakes: Sequence[Mistake]) -> None:
-        ordered = sorted(mistakes)
+    def __init__(self, file: str, mistakes: Sequence[Mistake], *, count: int | None = None) -> None:
+        """`count` is how many mistakes there are, when not all of them are given."""
+        ordered = sorted(mistakes)[:MAX_MISTAKES]
         first = ordered[0]
-        more = f" (and {len(ordered) - 1} more)" if len(ordered) > 1 else ""
+        others = (count or len(mistakes)) - 1
+        more = f" (and {others} more)" if others else ""
         key = f"{first.key}: " if first.key else ""
         super().__init__(
             f"{file}:{first.line}: {key}{first.message}{more}",

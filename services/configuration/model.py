@@ -8,19 +8,22 @@ from __future__ import annotations
 import ast
 import math
 import re
+import time
 from collections import Counter
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from services.configuration.errors import ConfigurationError, Mistake
 from services.gates.policy import GatePolicy, RuleMode
-from services.snapshots.patterns import Pattern, covers, parse_pattern, parse_patterns
+from services.snapshots.patterns import Coverage, parse_pattern, parse_patterns
 
 _MAX_EXPRESSION: Final = 4_000
 _MAX_PATTERNS: Final = 200
 _MAX_TARGETS: Final = 1_000
+_MAX_NAME: Final = 200
+_MATCHING_SECONDS: Final = 10
 _IDENTIFIERS: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _TARGET: Final = re.compile(rf"{_IDENTIFIERS}:{_IDENTIFIERS}")
 _RULE: Final = re.compile(r"[A-Z]{1,8}[0-9]{0,4}|[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
@@ -52,25 +55,25 @@ def _expression(text: str) -> str:
 
 
 def _target_name(name: str) -> str:
-    if not _TARGET.fullmatch(name):
+    if len(name) > _MAX_NAME or not _TARGET.fullmatch(name):
         raise ValueError("a target is written module:name, as in pkg.losses:FocalLoss")
     return name
 
 
 def _check_name(name: str) -> str:
-    if not _CHECK.fullmatch(name):
+    if len(name) > _MAX_NAME or not _CHECK.fullmatch(name):
         raise ValueError("not the name of a check, such as gradcheck")
     return name
 
 
 def _rule_name(name: str) -> str:
-    if not _RULE.fullmatch(name):
+    if len(name) > _MAX_NAME or not _RULE.fullmatch(name):
         raise ValueError("not a rule: give its id (NUM001), its name, or the beginning of ids (NUM)")
     return name
 
 
 def _tolerance_name(name: str) -> str:
-    if not _TOLERANCE.fullmatch(name):
+    if len(name) > _MAX_NAME or not _TOLERANCE.fullmatch(name):
         raise ValueError("a tolerance is named after its check, as in gradcheck_rtol or gradcheck_atol")
     return name
 
@@ -160,10 +163,24 @@ class Configuration(ConfigurationTable):
     targets: tuple[DeclaredTarget, ...] = ()
     file: str | None = None
 
-    def selects(self, path: str) -> bool:
-        """Whether the file at this relative POSIX path is analysed. Excluded files can still be imported."""
-        included = not self.include or covers(self._included, path)
-        return included and not covers(self._excluded, path)
+    def select(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Those of the relative POSIX paths that are analysed; the others can still be imported.
+
+        Raises `ConfigurationError` when the patterns are made so that matching them takes longer than 10 seconds.
+        """
+        included = Coverage(parse_patterns(self.include))
+        excluded = Coverage(parse_patterns(self.exclude))
+        end = time.monotonic() + _MATCHING_SECONDS
+        selected = []
+        for path in paths:
+            if time.monotonic() > end:
+                message = f"the patterns take longer than {_MATCHING_SECONDS} seconds to match"
+                raise ConfigurationError(
+                    self.file or "", [Mistake(1, "exclude" if self.exclude else "include", message)]
+                )
+            if (not self.include or included.covers(path)) and not excluded.covers(path):
+                selected.append(path)
+        return tuple(selected)
 
     @property
     def gate_policy(self) -> GatePolicy:
@@ -175,11 +192,3 @@ class Configuration(ConfigurationTable):
             complete=self.gate.fail_on_incomplete,
             modes=dict(self.rules),
         )
-
-    @cached_property
-    def _included(self) -> tuple[Pattern, ...]:
-        return parse_patterns(self.include)
-
-    @cached_property
-    def _excluded(self) -> tuple[Pattern, ...]:
-        return parse_patterns(self.exclude)

@@ -2,6 +2,7 @@
 
 `tomllib` gives values without places. This scanner gives places without values: it follows the grammar just far enough
 to know which line each key, table and array element begins on, and relies on `tomllib` having accepted the document.
+Keys below `MAX_DEPTH` levels are passed over: the document is untrusted, and nothing that can be configured lies there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 import tomllib
 from typing import Final
+
+MAX_DEPTH: Final = 20
 
 Key = str | int
 Positions = dict[tuple[Key, ...], int]
@@ -62,28 +65,32 @@ class _Scanner:
         self._at += 2 if is_array else 1
         path: tuple[Key, ...] = ()
         for key in outer:
-            path = self._latest((*path, key), line)
-        path = (*path, last)
+            path = self._latest(self._child(path, key, line))
+        path = self._child(path, last, line)
         if not is_array:
-            return self._latest(path, line)
-        self._positions.setdefault(path, line)
+            return self._latest(path)
         index = self._array_lengths.get(path, 0)
         self._array_lengths[path] = index + 1
-        self._positions[*path, index] = line
-        return (*path, index)
+        return self._child(path, index, line)
 
-    def _latest(self, path: tuple[Key, ...], line: int) -> tuple[Key, ...]:
+    def _latest(self, path: tuple[Key, ...]) -> tuple[Key, ...]:
         """The path of a table; of the last element where the path is an array of tables."""
-        self._positions.setdefault(path, line)
         length = self._array_lengths.get(path)
         return path if length is None else (*path, length - 1)
+
+    def _child(self, path: tuple[Key, ...], key: Key, line: int) -> tuple[Key, ...]:
+        """The path of a key in what is at `path`; its place is where it is seen first."""
+        if len(path) == MAX_DEPTH:
+            return path
+        path = (*path, key)
+        self._positions.setdefault(path, line)
+        return path
 
     def _key_and_value(self, table: tuple[Key, ...]) -> None:
         line = self._line
         path = table
         for key in self._dotted_key():
-            path = (*path, key)
-            self._positions.setdefault(path, line)
+            path = self._child(path, key, line)
         self._at += 1  # the equals sign
         self._take(_SPACE)
         self._value(path)
@@ -93,8 +100,7 @@ class _Scanner:
         parts = []
         while True:
             self._take(_SPACE)
-            bare = self._take(_BARE_KEY)
-            parts.append(bare or tomllib.loads(f"key = {self._take(_STRING)}")["key"])
+            parts.append(self._take(_BARE_KEY) or _unquoted(self._take(_STRING)))
             self._take(_SPACE)
             if not self._text.startswith(".", self._at):
                 return parts
@@ -115,8 +121,7 @@ class _Scanner:
         self._at += 1
         index = 0
         while not self._closes("]"):
-            self._positions[*path, index] = self._line
-            self._value((*path, index))
+            self._value(self._child(path, index, self._line))
             index += 1
             self._comma()
 
@@ -144,3 +149,11 @@ class _Scanner:
         self._at += len(taken)
         self._line += taken.count("\n")
         return taken
+
+
+def _unquoted(string: str) -> str:
+    """The value of a string as written, on one line."""
+    if "\\" not in string or string.startswith("'"):
+        return string[1:-1]
+    value: str = tomllib.loads(f"key = {string}")["key"]
+    return value

@@ -15,14 +15,18 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from services.configuration.errors import ConfigurationError, Mistake
+from services.configuration.errors import MAX_MISTAKES, ConfigurationError, Mistake
 from services.configuration.model import Configuration, ConfigurationTable, DeclaredTarget, Gate, Table, TargetTable
 from services.configuration.positions import Key, Positions, key_positions
 
 PYPROJECT: Final = "pyproject.toml"
 OWN_FILE: Final = "gradproof.toml"
 _TABLE: Final = ("tool", "gradproof")
-_MAX_BYTES: Final = 1 << 20  # the largest pyproject.toml among the thousand most used packages has 60 kB
+_MAX_BYTES: Final = 256 * 1024
+# tomllib takes time that grows with the square of the parts of a dotted key: 256 kB of them keep it busy for hours.
+_MAX_LINE: Final = 8_000
+_MAX_DOTS: Final = 100  # between two of = and , on one line, where a number has one and a version three
+_MAX_SHOWN: Final = 80
 _LINE_IN_MESSAGE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 _TABLES: Final[dict[str, type[Table]]] = {"gate": Gate, "targets": TargetTable}
 
@@ -68,8 +72,10 @@ def read_configuration(
     try:
         table = ConfigurationTable.model_validate(document.table)
     except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-        raise ConfigurationError(document.file, [_explained(document, detail) for detail in details]) from None
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        first = sorted(details, key=lambda detail: document.line(detail["loc"]))[:MAX_MISTAKES]
+        mistakes = [_explained(document, detail) for detail in first]
+        raise ConfigurationError(document.file, mistakes, count=len(details)) from None
     mistakes = [*_unknown_rules(document, table, rules), *_unknown_checks(document, table, checks)]
     mistakes += _repeated_targets(document, table)
     if mistakes:
@@ -130,6 +136,11 @@ def _text(root: Path, name: str) -> str | None:
 
 
 def _parsed(name: str, text: str) -> tuple[dict[str, Any], Positions]:
+    for number, content in enumerate(text.split("\n"), 1):
+        if len(content) > _MAX_LINE:
+            raise ConfigurationError(name, [Mistake(number, "", f"the line has more than {_MAX_LINE:,} characters")])
+        if any(part.count(".") > _MAX_DOTS for part in re.split("[=,]", content)):
+            raise ConfigurationError(name, [Mistake(number, "", f"a key has more than {_MAX_DOTS} parts")])
     try:
         return tomllib.loads(text), key_positions(text)
     except tomllib.TOMLDecodeError as error:
@@ -192,7 +203,7 @@ def _repeated_targets(document: _Document, table: ConfigurationTable) -> Iterabl
 
 
 def _closest(name: str, known: Iterable[str]) -> str:
-    matches = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name[:_MAX_SHOWN], sorted(known), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(sorted(known))}"
 
 
@@ -203,7 +214,8 @@ def _written(path: Iterable[Key]) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            bare = re.fullmatch(r"[A-Za-z0-9_-]+", part)
-            name = part if bare else f'"{part[:80].encode("unicode_escape").decode("ascii")}"'
+            short = part if len(part) <= _MAX_SHOWN else f"{part[:_MAX_SHOWN]}…"
+            bare = re.fullmatch(r"[A-Za-z0-9_…-]+", short)
+            name = short if bare else f'"{short.encode("unicode_escape").decode("ascii")}"'
             text += f".{name}" if text else name
     return text

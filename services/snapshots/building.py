@@ -110,13 +110,13 @@ class TreeBuilder:
 
         `prefix` is put before every path (a package's own name). Raises `EmptyTreeError`.
         """
+        stripped = self._strip() if strip else None
         self._drop_virtual_environments()
+        if strip and stripped is None:
+            stripped = self._strip()  # an environment may have lain beside the only directory
         if not self._contents:
             raise EmptyTreeError("there are no files to analyse", left_out=dict(self.left_out))
         contents = self._contents
-        stripped = self._strippable() if strip else None
-        if stripped is not None:
-            contents = {path.removeprefix(f"{stripped}/"): content for path, content in contents.items()}
         if prefix:
             contents = {f"{prefix}/{path}": content for path, content in contents.items()}
         self._spool.flush()
@@ -168,11 +168,11 @@ class TreeBuilder:
                 del self._contents[path]
                 self.leave_out(ENVIRONMENT)
 
-    def _strippable(self) -> str | None:
-        """The only top-level directory, as forges put around a repository; None if it is a package of its own.
+    def _strip(self) -> str | None:
+        """Take the only top-level directory off the paths, as forges put it around a repository, and give its name.
 
         A directory that holds `__init__.py` is a package where its name can be imported: taking it off would break
-        the package's imports.
+        the package's imports, so it stays.
         """
         tops = {path.partition("/")[0] for path in self._contents}
         if len(tops) != 1:
@@ -180,4 +180,5 @@ class TreeBuilder:
         (top,) = tops
         if top in self._contents or (top.isidentifier() and f"{top}/__init__.py" in self._contents):
             return None
+        self._contents = {path.removeprefix(f"{top}/"): content for path, content in self._contents.items()}
         return top

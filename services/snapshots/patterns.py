@@ -105,11 +105,31 @@ def parse_patterns(lines: Iterable[str]) -> tuple[Pattern, ...]:
     return tuple(patterns)
 
 
-def covers(patterns: Sequence[Pattern], path: str) -> bool:
-    """Whether any pattern names the file at `path` or a directory above it."""
-    names = path.split("/")
-    places = [("/".join(names[:depth]), depth < len(names)) for depth in range(1, len(names) + 1)]
-    return any(pattern.matches(place, is_directory=above) for pattern in patterns for place, above in places)
+class Coverage:
+    """Which files patterns cover: those they name, and those below a directory that they name."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns = patterns
+        self._directories: dict[str, bool] = {"": False}
+
+    def covers(self, path: str) -> bool:
+        """Whether the file at this relative path is covered."""
+        return self._covers_directory(path.rpartition("/")[0]) or self._named(path, is_directory=False)
+
+    def _covers_directory(self, path: str) -> bool:
+        above = path
+        missing = []
+        while above not in self._directories:
+            missing.append(above)
+            above = above.rpartition("/")[0]
+        covered = self._directories[above]
+        for directory in reversed(missing):
+            covered = covered or self._named(directory, is_directory=True)
+            self._directories[directory] = covered
+        return covered
+
+    def _named(self, path: str, *, is_directory: bool) -> bool:
+        return any(pattern.matches(path, is_directory=is_directory) for pattern in self._patterns)
 
 
 def _match_parts(parts: Sequence[_Part], names: Sequence[str]) -> bool:

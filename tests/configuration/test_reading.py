@@ -78,10 +78,8 @@ def test_everything_that_can_be_configured_is_read(tmp_path: Path) -> None:
 
 def test_included_and_excluded_files_follow_the_syntax_of_gitignore(tmp_path: Path) -> None:
     configuration = read(tmp_path, WHOLE)
-    assert configuration.selects("src/pkg/a.py")
-    assert configuration.selects("losses.py")
-    assert not configuration.selects("src/vendored/a.py")
-    assert not configuration.selects("tests/test_a.py")
+    paths = ("losses.py", "src/pkg/a.py", "src/vendored/a.py", "src/vendored/deep/b.py", "tests/test_a.py")
+    assert configuration.select(paths) == ("losses.py", "src/pkg/a.py")
 
 
 def test_the_own_file_holds_the_same_keys_at_its_top(tmp_path: Path) -> None:
@@ -90,7 +88,7 @@ def test_the_own_file_holds_the_same_keys_at_its_top(tmp_path: Path) -> None:
     )
     assert configuration.file == "gradproof.toml"
     assert configuration.targets[0].provenance == "gradproof.toml:2"
-    assert not configuration.selects("tests/test_a.py")
+    assert configuration.select(["a.py", "tests/test_a.py"]) == ("a.py",)
 
 
 def test_without_a_file_everything_is_analysed_by_default(tmp_path: Path) -> None:
@@ -98,7 +96,7 @@ def test_without_a_file_everything_is_analysed_by_default(tmp_path: Path) -> Non
     assert configuration == Configuration()
     assert configuration.file is None
     assert configuration.checks is None
-    assert configuration.selects("anything/at/all.py")
+    assert configuration.select(["anything/at/all.py"]) == ("anything/at/all.py",)
     assert configuration.gate_policy == GatePolicy()
 
 
@@ -247,13 +245,44 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     assert read_configuration(tmp_path).exclude == ("a",)
 
 
-def test_nesting_that_overflows_the_parser_is_a_mistake_in_the_file(tmp_path: Path) -> None:
-    error = mistake(tmp_path, f"[tool.gradproof]\nexclude = {'[' * 50_000}{']' * 50_000}\n")
-    assert "nested too deeply" in error.message
+@pytest.mark.parametrize("nesting", [7_900, 3_000, 200])
+def test_nesting_that_overflows_the_parser_is_a_mistake_in_the_file(tmp_path: Path, nesting: int) -> None:
+    opening, closing = "[\n" * nesting, "]\n" * nesting
+    error = mistake(tmp_path, f"[tool.gradproof]\nexclude = {opening}{closing}")
+    assert "nested too deeply" in error.message or nesting == 200
 
 
-def test_an_endless_file_is_refused(tmp_path: Path) -> None:
-    assert "more than" in mistake(tmp_path, "#" * (1 << 20) + "\n", "gradproof.toml").message
+def test_a_file_that_is_made_to_keep_the_parser_busy_is_refused(tmp_path: Path) -> None:
+    assert "more than" in mistake(tmp_path, "#\n" * (1 << 17) + "\n", "gradproof.toml").message
+    dotted = "a." * 3_900 + "a"
+    for text in (
+        f"\n{dotted} = 1\n",
+        f"\n[{dotted}]\n",
+        f"\nx = {{ {dotted} = 1 }}\n",
+        f"\nx = [{{ {dotted} = 1 }}]\n",
+    ):
+        error = mistake(tmp_path, text, "gradproof.toml")
+        assert (error.line, "a key has more than 100 parts" in error.message) == (2, True)
+    error = mistake(tmp_path, "\n\n" + "a" * 8_001 + "= 1\n", "gradproof.toml")
+    assert (error.line, "the line has more than 8,000 characters" in error.message) == (3, True)
+    parts = "'='." * 1_900
+    quoted = "".join(f"k{number}.{parts}a = 1\n" for number in range(30))
+    assert "unknown key" in mistake(tmp_path, quoted, "gradproof.toml").message
+
+
+def test_of_many_mistakes_the_first_twenty_are_told_and_all_counted(tmp_path: Path) -> None:
+    error = mistake(tmp_path, "".join(f"unknown{number} = 1\n" for number in range(5_000)), "gradproof.toml")
+    assert [one.line for one in error.mistakes] == list(range(1, 21))
+    assert error.message.endswith("(and 4999 more)")
+
+
+def test_patterns_that_take_for_ever_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = ", ".join(f"'{'*a' * 150}{number}*b'" for number in range(100))
+    configuration = read(tmp_path, f"[tool.gradproof]\nexclude = [\n{patterns.replace(', ', f',{chr(10)}')}]\n")
+    assert configuration.select(["a" * 200 + ".py"]) == ("a" * 200 + ".py",)
+    monkeypatch.setattr("services.configuration.model._MATCHING_SECONDS", 0)
+    with pytest.raises(ConfigurationError, match="take longer"):
+        configuration.select(["a" * 200 + ".py"] * 2)
 
 
 def test_a_pipe_in_the_place_of_the_file_does_not_block(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import stat
 import subprocess
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +163,22 @@ def test_caches_environments_links_of_systems_and_version_control_are_left_out_a
             "file of an operating system": 2,
             "larger than a kept file may be": 1,
         }
+
+
+def test_an_environment_is_left_out_wherever_it_lies_but_for_the_top_itself() -> None:
+    files = {"repo-1/a.py": b"", "repo-1/pyvenv.cfg": b""}
+    with read_archive(stream(zip_of(files)), "a.zip") as tree:
+        assert set(tree) == {"a.py", "pyvenv.cfg"}
+    with read_archive(stream(zip_of({"repo-1/a.py": b"", "env/pyvenv.cfg": b"", "env/b.py": b""})), "a.zip") as tree:
+        assert (set(tree), tree.stripped) == ({"a.py"}, "repo-1")
+
+
+def test_an_upload_that_is_spooled_to_disk_is_read_like_any_stream() -> None:
+    for filename, make in KINDS.items():
+        with tempfile.SpooledTemporaryFile(max_size=100) as upload:
+            upload.write(make(FILES))
+            with read_archive(upload, filename) as tree:  # type: ignore[arg-type]
+                assert dict(tree) == FILES
 
 
 @pytest.mark.parametrize(("filename", "make"), KINDS.items())

@@ -50,7 +50,8 @@ class Repository:
         self.git("init", "-q", "-b", "main", "--template=")
 
     def git(self, *arguments: str, data: bytes | None = None) -> str:
-        command = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", *arguments]
+        options = ["user.name=A", "user.email=a@example.org", "core.compression=1", "gc.auto=0"]
+        command = ["git", *(part for option in options for part in ("-c", option)), *arguments]
         done = subprocess.run(command, cwd=self.work, check=True, input=data, capture_output=True)
         return done.stdout.decode().strip()
 
@@ -336,11 +337,11 @@ def test_large_data_is_left_out_and_a_large_python_file_refused(server: GitServe
 
 def test_a_commit_with_too_much_in_it_is_refused(server: GitServer, settings: Settings) -> None:
     repository = Repository(server.root, "much")
-    repository.commit({f"m{number}.bin": os.urandom(100_000) for number in range(30)})
+    repository.commit({f"m{number}.bin": os.urandom(100_000) for number in range(12)})
     url = server.url("much.git")
     with pytest.raises(GitTooLargeError, match=r"more than 1\.0 MB"):
         fetch(url, None, settings, limits=replace(DEFAULT_LIMITS, total=1_000_000))
-    repository.commit({f"m{number}.bin": bytes([number]) * 100_000 for number in range(30)})
+    repository.commit({f"m{number}.bin": bytes([number]) * 50_000 for number in range(30)})
     with pytest.raises(TreeTooLargeError, match=r"more than 1\.0 MB"):
         fetch(url, None, settings, limits=replace(DEFAULT_LIMITS, total=1_000_000))
     with pytest.raises(TooManyFilesError, match="more than 20 files"):

@@ -89,7 +89,7 @@ def test_a_name_that_leads_upwards(name: str) -> None:
         assert error.details["member"] == name
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "//x.py", "C:/x.py", "./c:x.py"])
+@pytest.mark.parametrize("name", ["/etc/passwd", "//x.py", "C:/x.py", "./c:x.py", "C:\\x.py"])
 def test_a_name_that_is_absolute(name: str) -> None:
     for filename, data in both_kinds(name):
         refused(PathAbsoluteError, data, filename)
@@ -100,7 +100,6 @@ def test_a_name_that_is_absolute(name: str) -> None:
     [
         ("a\\b.py", "a backslash"),
         ("..\\b.py", "a backslash"),
-        ("C:\\b.py", "a backslash"),
         ("a\nb.py", "a control character"),
         ("a\x1b[31mb.py", "a control character"),
         ("a\x7fb.py", "a control character"),
