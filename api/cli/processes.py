@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import socket
 from pathlib import Path
 
@@ -99,7 +100,14 @@ def _serve_http(settings: Settings, listener: socket.socket) -> None:
         # The stream of events of a running analysis stays open: it must not hold up the end for longer than this.
         timeout_graceful_shutdown=3,
     )
+    # Once it has shut down in order, uvicorn raises the signal again for whoever handled it before: without a handler
+    # the process would die of it there and then, and nothing around this call would be ended.
+    signal.signal(signal.SIGTERM, _end_in_order)
     uvicorn.Server(configuration).run(sockets=[listener])
+
+
+def _end_in_order(_signal: int, _frame: object) -> None:
+    raise SystemExit(0)
 
 
 def _listen(host: str, port: int) -> socket.socket:
