@@ -63,6 +63,10 @@ class _Note:
     subject: str = ""
 
 
+class RuleFailedError(Exception):
+    """A rule raised something that is no property of the file but a mistake of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class _FileResult:
     findings: tuple[Finding, ...]
@@ -136,6 +140,8 @@ def _analyze(source: bytes | str, path: str, layout: ModuleLayout, options: Anal
     except DeadlineError:
         reason = f"the analysis took longer than {options.max_seconds_per_file:g} s and was given up"
         return _unreadable(path, reason, 1, options)
+    except RuleFailedError as error:
+        return _unreadable(path, str(error), 1, options)
     except RecursionError:
         return _unreadable(path, "nested too deeply to be analysed", 1, options)
     return _FileResult(findings, suppressed, lines, outline)
@@ -147,11 +153,21 @@ def _apply_rules(file: FileContext, options: AnalyzerOptions) -> tuple[tuple[Fin
         for rule in all_rules():
             if options.runs(rule.id) and (not rule.triggers or any(word in file.text for word in rule.triggers)):
                 file.check_deadline()
-                hits.extend((rule, hit) for hit in rule.check(file))
+                hits.extend(_hits_of(rule, file))
     comments = find_comments(file.text)
     if not hits and not comments:
         return (), ()
     return _Reporter(file, options, comments).report(hits)
+
+
+def _hits_of(rule: Rule, file: FileContext) -> list[tuple[Rule, Hit]]:
+    try:
+        return [(rule, hit) for hit in rule.check(file)]
+    except (DeadlineError, RecursionError):
+        raise
+    except Exception as error:
+        # A mistake in one rule costs this file, with a note that names the rule, and not the whole snapshot.
+        raise RuleFailedError(f"rule {rule.id} failed on it ({type(error).__name__}: {error})") from error
 
 
 class _Reporter:

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from analyzer.syntax import terminal_name
@@ -52,13 +53,28 @@ class Singular:
     numerator: ast.expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is known about the operand of a singular operation at its place."""
+    """What is known about the operand of a singular operation at its place.
 
-    value: Value
-    guarded: bool
-    surroundings: Surroundings
+    The tests around it are looked at on demand: nine operands in ten are settled by their value alone.
+    """
+
+    def __init__(self, file: FileContext, singular: Singular) -> None:
+        self._file = file
+        self._singular = singular
+        self.value: Value = file.values.value(singular.operand)
+
+    @cached_property
+    def guarded(self) -> bool:
+        """Whether a number or a test in front keeps the operand out of the singular set."""
+        value = self.value
+        if value.is_number or value.kind is Kind.OTHER or value.zero is Zero.EXCLUDED:
+            return True
+        return guarded(self._file, self._singular.node, self._singular.operand)
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        return surroundings(self._file, self._singular.node)
 
     @property
     def differentiable(self) -> bool:
@@ -89,14 +105,7 @@ class Singularities:
         known = self._judgements.get(singular.operand)
         if known is None:
             self._file.check_deadline()
-            value = self._file.values.value(singular.operand)
-            matters = not value.is_number and value.kind is not Kind.OTHER and value.zero is not Zero.EXCLUDED
-            known = Judgement(
-                value=value,
-                guarded=not matters or guarded(self._file, singular.node, singular.operand),
-                surroundings=surroundings(self._file, singular.node) if matters else Surroundings.ASIDE,
-            )
-            self._judgements[singular.operand] = known
+            known = self._judgements[singular.operand] = Judgement(self._file, singular)
         return known
 
     # --- finding -----------------------------------------------------------------------------------------------

@@ -30,12 +30,12 @@ def _hazards(file: FileContext, *, normalising: bool) -> Iterator[tuple[Singular
     for singular in file.singularities.of(Form.DIVISION):
         judgement = file.singularities.judge(singular)
         value = judgement.value
-        if judgement.guarded or judgement.surroundings is Surroundings.ASIDE or value.parameter:
+        if value.zero not in (Zero.CERTAIN_ORIGIN, Zero.CONCEIVABLE) or value.parameter:
             continue
         own = _is_normalisation(file, singular, judgement)
-        if own is not normalising:
+        if own is not normalising or not (own or value.zero is Zero.CERTAIN_ORIGIN):
             continue
-        if value.zero is Zero.CERTAIN_ORIGIN or (own and value.zero is Zero.CONCEIVABLE and not value.positive):
+        if not judgement.guarded and judgement.surroundings is not Surroundings.ASIDE:
             yield singular, judgement
 
 

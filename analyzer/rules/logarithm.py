@@ -98,7 +98,7 @@ class LogarithmAtZero(Rule):
         for singular in file.singularities.of(Form.LOGARITHM):
             judgement = file.singularities.judge(singular)
             value = judgement.value
-            if judgement.guarded or judgement.surroundings is Surroundings.ASIDE or value.zero < Zero.ROUNDED:
+            if value.zero < Zero.ROUNDED or judgement.guarded or judgement.surroundings is Surroundings.ASIDE:
                 continue
             yield Hit(
                 node=singular.node,

@@ -25,8 +25,12 @@ def _roots(file: FileContext) -> Iterator[tuple[Singular, Judgement]]:
     """Roots through which a gradient flows and whose operand nothing keeps from zero."""
     for singular in file.singularities.of(Form.ROOT, Form.POWER):
         judgement = file.singularities.judge(singular)
-        if judgement.differentiable and not judgement.guarded and judgement.value.kind is not Kind.NUMBER:
-            yield singular, judgement
+        value = judgement.value
+        if value.positive or value.is_number or value.zero is Zero.EXCLUDED:
+            continue
+        if (value.non_negative or _added_epsilon(file, singular.node)) and judgement.differentiable:
+            if not judgement.guarded:
+                yield singular, judgement
 
 
 def _added_epsilon(file: FileContext, root: ast.expr | ast.stmt) -> ast.BinOp | None:

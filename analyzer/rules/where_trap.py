@@ -14,7 +14,7 @@ from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, shown
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.values.domain import Gradient, Kind, Value, Zero
-from analyzer.values.guards import made_of
+from analyzer.values.guards import value_names
 from analyzer.values.surroundings import Surroundings
 
 _CONDITION_CALLS = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "isclose", "isfinite", "isnan", "isinf"})
@@ -159,11 +159,11 @@ def _tested(file: FileContext, condition: ast.expr) -> frozenset[str]:
         if isinstance(node, ast.Compare) and len(node.comparators) == 1:
             for side, bound in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
                 if _is_bound(file, bound):
-                    names |= _roots(side)
+                    names |= {name for name, _ in value_names(side)}
         elif isinstance(node, ast.Call):
             operation = file.values.operation(node)
             if operation is not None and operation.name in _CONDITION_CALLS and operation.operand is not None:
-                names |= _roots(operation.operand)
+                names |= {name for name, _ in value_names(operation.operand)}
     return frozenset(names)
 
 
@@ -172,28 +172,13 @@ def _is_bound(file: FileContext, expression: ast.expr) -> bool:
     if isinstance(expression, (ast.Constant, ast.UnaryOp, ast.Attribute)):
         return True
     value = file.values.value(expression)
-    return isinstance(expression, ast.Name) or value.is_number or value.constant is not None
-
-
-def _roots(expression: ast.expr) -> frozenset[str]:
-    """The variables an expression is directly computed from."""
-    names: set[str] = set()
-    for node in ast.walk(expression):
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            names.add(f"{node.value.id}.{node.attr}")
-    return frozenset(names - {"self", "torch", "F", "math", "np", "nn"})
+    is_given = isinstance(expression, ast.Name) and not file.values.definitions(expression)
+    return is_given or value.is_number or value.constant is not None
 
 
 def _is_about(file: FileContext, operand: ast.expr, tested: frozenset[str]) -> bool:
     """Whether all tensors of an operand are compared in the condition: then it is there to keep them away."""
-    names = {
-        name
-        for node in ast.walk(operand)
-        if isinstance(node, (ast.Name, ast.Attribute)) and not file.values.value(node).is_number
-        for name in _roots(node)
-    }
+    names = {name for name, node in value_names(operand) if not file.values.value(node).is_number}
     return bool(names) and names <= tested
 
 

@@ -215,7 +215,12 @@ def add(left: Value, right: Value) -> Value:
     if left.non_negative and right.non_negative:
         weaker = min(left, right, key=lambda value: value.zero)
         result = replace(
-            result, zero=weaker.zero, zero_because=weaker.zero_because, origin=weaker.origin, mask=weaker.mask
+            result,
+            zero=weaker.zero,
+            zero_because="when both terms are zero",
+            origin=weaker.origin,
+            screened=left.screened or right.screened,
+            mask=weaker.mask,
         )
     return result.settled()
 
@@ -313,7 +318,7 @@ def squared(base: Value, *, node: ast.AST | None = None) -> Value:
         low_open=base.positive or base.negative,
         gradient=base.gradient,
         zero=zero,
-        zero_because=base.zero_because or "where its base is",
+        zero_because=base.zero_because or "where its base is zero",
         origin=base.origin or node,
         screened=base.screened,
         mask=base.mask,

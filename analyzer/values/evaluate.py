@@ -89,6 +89,9 @@ _POSITIVE_MODULES = {
         Kind.TENSOR, 0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="wherever the input of the ReLU is negative"
     ),
 }
+# Vectors out of a decomposition or a solver have unit length, or none at all; nobody gets a zero from them.
+_DECOMPOSITION = re.compile(r"svd|eig|(^|_)qr($|_)|null|lstsq|solve|cholesky|normali[sz]e|orthogonal|unit")
+_FROM_DECOMPOSITION = Value(kind=Kind.TENSOR, screened=True)
 _FINFO_POSITIVE = frozenset({"eps", "tiny", "smallest_normal", "resolution", "max"})
 _TENSOR_SHAPE_ATTRIBUTES = frozenset({"shape", "ndim"})
 _VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
@@ -378,6 +381,8 @@ class Evaluator:
             return SIZE
         if isinstance(source, ast.Call):
             name = terminal_name(source.func) or ""
+            if _DECOMPOSITION.search(name):
+                return value
             if name in ("max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin"):
                 return value if position == 0 else Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO)
             if name in ("chunk", "split", "unbind", "broadcast_tensors", "tensor_split"):
@@ -556,6 +561,8 @@ class Evaluator:
         return value
 
     def _call(self, call: ast.Call) -> Value:
+        if _DECOMPOSITION.search(terminal_name(call.func) or ""):
+            return _FROM_DECOMPOSITION
         qualified = self._file.qualified_name(call.func)
         if qualified is not None:
             return self._imported_call(call, qualified)

@@ -49,7 +49,7 @@ def made_of(file: FileContext, operand: ast.expr) -> frozenset[str]:
     pending: list[tuple[ast.expr, int]] = [(operand, 0)]
     while pending:
         expression, depth = pending.pop()
-        for key, node in _keys(expression):
+        for key, node in value_names(expression):
             if key in names:
                 continue
             names.add(key)
@@ -59,7 +59,7 @@ def made_of(file: FileContext, operand: ast.expr) -> frozenset[str]:
     return frozenset(names)
 
 
-def _keys(expression: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def value_names(expression: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Names and attributes of `self` in an expression; functions that are called are no values."""
     pending: list[ast.AST] = [expression]
     while pending:
@@ -142,7 +142,7 @@ def tests_value(test: ast.expr, names: frozenset[str], file: FileContext) -> boo
             return True
         definition = file.values.single_definition(node)
         if definition is not None and not file.values.value(definition).kind is Kind.NUMBER:
-            if any(inner in names for inner, _ in _keys(definition)):
+            if any(inner in names for inner, _ in value_names(definition)):
                 return True
     return False
 

@@ -163,9 +163,7 @@ def _sum(operation: Operation, operand: Value, _reader: Reader) -> Value:
         return replace(result, low=0.0, low_open=True, zero=Zero.EXCLUDED)
     if operand.non_negative:
         selected = operand.mask
-        because = "when nothing is selected" if selected else f"when every term is ({operand.zero_because})"
-        if not operand.zero_because:
-            because = "when every term is"
+        because = "when nothing is selected" if selected else "when all its terms are zero"
         zero = Zero.CERTAIN_ORIGIN if operand.zero >= Zero.CONCEIVABLE else operand.zero
         if operand.screened or _is_scattered(operand.origin):
             zero = min(zero, Zero.CONCEIVABLE)
@@ -174,7 +172,7 @@ def _sum(operation: Operation, operand: Value, _reader: Reader) -> Value:
         return replace(
             result, low=0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="when nothing is selected", origin=origin
         )
-    return replace(result, zero=Zero.CONCEIVABLE, zero_because="when its terms cancel or are all zero", origin=origin)
+    return replace(result, zero=Zero.CONCEIVABLE, zero_because="when its terms cancel", origin=origin)
 
 
 def _is_scattered(origin: ast.AST | None) -> bool:
@@ -207,7 +205,7 @@ def _extreme(operation: Operation, operand: Value, reader: Reader) -> Value:
         operand,
         kind=operand.kind if operand.kind is not Kind.UNKNOWN else Kind.TENSOR,
         zero=zero,
-        zero_because=operand.zero_because or "when every element is",
+        zero_because=operand.zero_because or "when every element is zero",
         origin=operand.origin or operation.call,
     )
 
@@ -296,7 +294,7 @@ def _absolute(operation: Operation, operand: Value, _reader: Reader) -> Value:
         low=0.0,
         high=max(abs(operand.low), abs(operand.high)),
         zero=max(operand.zero, Zero.CONCEIVABLE),
-        zero_because=operand.zero_because or "where its input is",
+        zero_because=operand.zero_because or "where its input is zero",
         origin=operand.origin or operation.call,
     )
 

@@ -32,7 +32,7 @@ class Surroundings(Enum):
 _ASIDE_PARTS = re.compile(
     r"(^|_)(schedulers?|metrics?|transforms?|datasets?|dataloaders?|data|optims?|optimizers?|tests?|testing|"
     r"pipelines?|processors?|processing|tokenization|conversion|convert|scripts?|benchmarks?|tools?|eval|evaluation|"
-    r"augmentations?|inits?|initiali[sz]ers?|exporters?|visuali[sz]ation|logging|quantizers?|generation|preprocessing|callbacks?|handlers?|explain|inferers?)"
+    r"augmentations?|inits?|initiali[sz]ers?|exporters?|guiders?|guidance|visuali[sz]ation|logging|quantizers?|generation|preprocessing|callbacks?|handlers?|explain|inferers?)"
     r"($|_)"
 )
 _ASIDE_CLASSES = re.compile(

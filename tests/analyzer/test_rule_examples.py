@@ -8,7 +8,7 @@ from analyzer.engine import AnalyzerOptions, analyze_source
 from analyzer.findings import Finding
 from analyzer.registry import all_rules
 from analyzer.rules.base import Invalid, Rule
-from analyzer.rules.engine_notes import EngineNote
+from analyzer.rules.engine_notes import EngineNote, UnreadableFileNote
 
 RULES = all_rules()
 VALID = [pytest.param(rule, source, id=f"{rule.id}-{i}") for rule in RULES for i, source in enumerate(rule.valid)]
@@ -17,8 +17,10 @@ INVALID = [pytest.param(rule, example, id=f"{rule.id}-{i}") for rule in RULES fo
 
 def findings_of(rule: Rule, source: str | bytes) -> list[Finding]:
     # What the engine says about suppression comments depends on all other rules being run.
-    chosen = None if isinstance(rule, EngineNote) else frozenset({rule.id})
+    chosen = None if isinstance(rule, EngineNote) else frozenset({rule.id, UnreadableFileNote.id})
     found = analyze_source(source, "package/layers.py", options=AnalyzerOptions(rules=chosen))
+    if not isinstance(rule, UnreadableFileNote):
+        assert [finding.message for finding in found.findings if finding.rule == UnreadableFileNote.id] == []
     return [finding for finding in found.findings if finding.rule == rule.id]
 
 
