@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -141,14 +144,46 @@ def test_a_group_that_can_not_be_limited_is_taken_away_again(tree: Path) -> None
     assert list(tree.glob("gradproof-*")) == []
 
 
-def test_groups_of_dead_workers_are_swept_and_those_of_live_ones_stay(tree: Path) -> None:
+def test_groups_of_dead_workers_are_swept_and_those_of_live_ones_and_of_others_stay(tree: Path) -> None:
     dead = subprocess.Popen(["/bin/true"])
     dead.wait()
-    (tree / f"gradproof-{dead.pid}-0-aa").mkdir()
-    (tree / "gradproof-1-0-bb").mkdir()
+    namespace = Path("/proc/self/ns/pid").stat().st_ino
+    left, live, foreign = (
+        tree / f"gradproof-{name}-0-aa"
+        for name in (f"{namespace}-{dead.pid}", f"{namespace}-{os.getpid()}", f"1-{dead.pid}")
+    )
+    for directory in (left, live, foreign):
+        directory.mkdir()
     VersionTwo(tree).create(LIMITS)
-    assert not (tree / f"gradproof-{dead.pid}-0-aa").exists()
-    assert (tree / "gradproof-1-0-bb").exists()
+    assert (left.exists(), live.exists(), foreign.exists()) == (False, True, True)
+
+
+def test_what_a_dead_worker_left_running_is_ended_by_the_next_one() -> None:
+    hierarchy, _ = find_hierarchy()
+    if hierarchy is None:
+        return
+    code = """
+import subprocess
+from worker.sandbox.cgroups import find_hierarchy
+from worker.sandbox.model import Limits
+group = find_hierarchy()[0].create(Limits())
+joins = "".join(f"echo $$ > {entrance}; " for entrance in group.entrances())
+orphan = subprocess.Popen(
+    ["/bin/sh", "-c", joins + "echo in; exec sleep 600"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+)
+orphan.stdout.readline()
+print(orphan.pid, flush=True)
+"""
+    worker = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, check=True
+    )
+    orphan = os.pidfd_open(int(worker.stdout))
+    try:
+        hierarchy.create(LIMITS).close()
+        ended, _, _ = select.select([orphan], [], [], 20)
+        assert ended == [orphan]
+    finally:
+        os.close(orphan)
 
 
 def test_a_group_beside_our_own_is_preferred_to_moving_anything(tree: Path) -> None:

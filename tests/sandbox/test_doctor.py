@@ -12,7 +12,6 @@ from services.settings import Settings
 from tests.conftest import MakeSettings
 from worker.doctor import DoctorLine, State, examine
 from worker.sandbox import bubblewrap
-from worker.sandbox.device_nodes import cuda_device_nodes
 
 NO_PYTHON = Path("/bin/true")  # answers nothing: spares the import of torch where it does not matter
 
@@ -95,13 +94,3 @@ def test_a_class_of_devices_without_a_device_is_a_warning(make_settings: MakeSet
     line = lines_of(make_settings(gpu_classes=("h100",)))["devices"]
     assert line.state is State.WARNING
     assert "h100" in line.detail
-
-
-def test_the_nodes_of_the_asked_card_are_shown_with_those_that_all_cards_share(tmp_path: Path) -> None:
-    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / name).symlink_to("/dev/null")
-    (tmp_path / "nvidia-uvm-tools").touch()  # a file is no device
-    shown = [Path(node).name for node in cuda_device_nodes(1, tmp_path)]
-    assert shown == ["nvidia1", "nvidiactl", "nvidia-uvm"]
-    assert len(cuda_device_nodes(devices=tmp_path)) == 4
-    assert cuda_device_nodes(7, tmp_path) == ()

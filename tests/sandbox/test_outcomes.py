@@ -97,6 +97,13 @@ def test_all_results_written_just_before_a_crash_arrive(anyhow: Inside) -> None:
     assert ran.outcome.signal == 6
 
 
+def test_results_finished_before_the_time_was_up_count_though_the_receiver_was_slow(anyhow: Inside) -> None:
+    ran = anyhow.run(
+        "say(1)\nsay(2)\nsay(3)" + PAUSE, wall_s=0.4, on_result=lambda _: threading.Event().wait(0.5) and None
+    )
+    assert (ran.said, ran.outcome.status) == ([1, 2, 3], Status.TIMED_OUT)
+
+
 def test_what_was_printed_is_kept_as_text_that_can_be_stored(anyhow: Inside) -> None:
     outcome = anyhow.run(r"os.write(1, b'out \x00 \xff'); os.write(2, 'err \u00e9'.encode())").outcome
     assert outcome.stdout_tail == "out \N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}"

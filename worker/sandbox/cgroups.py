@@ -8,6 +8,7 @@ nothing of a run is ever outside.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -315,7 +316,7 @@ class VersionTwoGroup:
 
 
 def _group_name() -> str:
-    return f"{_PREFIX}{os.getpid()}-{next(_serial)}-{os.urandom(4).hex()}"
+    return f"{_PREFIX}{_pid_namespace()}-{os.getpid()}-{next(_serial)}-{os.urandom(4).hex()}"
 
 
 def _pids(limits: Limits) -> str:
@@ -389,9 +390,21 @@ def _remove(directories: Iterable[Path]) -> None:
 
 
 def _remove_leftovers(base: Path) -> None:
-    """Empty groups of workers that were killed. The kernel refuses to remove one that still has members."""
-    for directory in base.glob(f"{_PREFIX}*-*"):
-        owner = directory.name.removeprefix(_PREFIX).partition("-")[0]
+    """End and remove the groups of workers that were killed.
+
+    bwrap dies with its worker, unless that dies in the few milliseconds before bwrap has asked to: then the payload
+    would run on with nobody to watch its clock.
+    """
+    ours = f"{_PREFIX}{_pid_namespace()}-"
+    for directory in base.glob(f"{ours}*"):
+        owner = directory.name.removeprefix(ours).partition("-")[0]
         if owner.isdecimal() and not Path("/proc", owner).exists():
-            with contextlib.suppress(OSError):
+            _kill_members(directory)
+            with contextlib.suppress(OSError):  # still emptying: the next sweep takes it
                 directory.rmdir()
+
+
+@functools.cache
+def _pid_namespace() -> int:
+    """Which processes our pids mean: another container may share the tree of groups, and have pids of its own."""
+    return Path("/proc/self/ns/pid").stat().st_ino

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Final
 
+from worker.sandbox.errors import SandboxUnavailableError
 from worker.sandbox.model import Cancelled, Limits, ResultLine, Status
 
 TICK_S: Final = 0.2
@@ -109,7 +110,8 @@ def supervise(
     """Run `argv` to its end and see to it that nothing of it is left.
 
     `inherited` descriptors are passed on and closed here once the process has them; `result` and `status_report` are
-    our ends of pipes. Exceptions of `on_result` and `cancelled` end the run and are raised again.
+    our ends of pipes. Exceptions of `on_result` and `cancelled` end the run and are raised again. Raises
+    SandboxUnavailableError if nothing could be started.
     """
     started = time.monotonic()
     try:
@@ -117,6 +119,8 @@ def supervise(
             list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=dict(environment), cwd=directory, pass_fds=inherited, start_new_session=True, bufsize=0,
         )  # fmt: skip
+    except OSError as error:
+        raise SandboxUnavailableError(f"the run could not be started: {error}") from error
     finally:
         for descriptor in inherited:
             os.close(descriptor)
@@ -133,6 +137,9 @@ def supervise(
         run.drain()
     except _StopError as stop:
         stopped, detail = stop.status, stop.detail
+        if stopped in {Status.TIMED_OUT, Status.OUT_OF_MEMORY}:
+            with contextlib.suppress(_StopError):
+                run.drain()  # what was finished in time counts, though the receiver was slow
         run.drain_text()
     finally:
         run.close()
