@@ -44,7 +44,7 @@ def readyz(response: Response, context: ContextDependency) -> Readiness:
     responses={
         200: {
             "description": "The text format of Prometheus",
-            "content": {"text/plain": {"schema": {"type": "string"}}},
+            "content": {"text/plain": {"schema": {"type": "string"}, "example": examples.METRICS}},
         },
         **problems(401, 403),
     },

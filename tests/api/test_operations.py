@@ -8,6 +8,7 @@ import sqlite3
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from services.accounts.tokens import new_token
 from tests.conftest import MakeSettings
@@ -117,8 +118,12 @@ def test_what_nobody_expected_is_answered_without_a_word_of_the_inner_life(
         identity = httpx.post(f"{server.url}/api/v1/analyses", files=upload(), headers=headers).json()["id"]
         with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as connection:
             connection.execute("UPDATE analyses SET options = '\"damaged\"'")
-        response = httpx.get(f"{server.url}/api/v1/analyses/{identity}", headers=headers)
+        with capture_logs() as logged:
+            response = httpx.get(f"{server.url}/api/v1/analyses/{identity}", headers=headers)
         assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert [(entry["event"], entry["path"]) for entry in logged if entry["log_level"] == "error"] == [
+        ("request_failed", f"/api/v1/analyses/{identity}")
+    ]
     assert response.status_code == 500
     assert response.json()["code"] == "internal-error"
     assert not re.search("Traceback|File |pydantic|damaged", response.text)

@@ -1,0 +1,344 @@
+"""The pages in a browser: silent, accessible, readable without JavaScript, and never fooled by submitted text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from api.pages.sessions import sign_in_link
+from services.accounts import TokenService
+from services.database import Database
+from tests.reports.samples import HOSTILE_TEXTS, check, failing
+from tests.serving import HARNESS, MODULE, RunningServer, Workshop, upload
+
+DARK = {"color_scheme": "dark"}
+PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 2}
+NO_SCRIPT = {"java_script_enabled": False}
+
+HOSTILE_MODULE = """\
+import torch
+
+
+class Norm(torch.nn.Module):
+    '''<script>alert(1)</script> \u202egnp.elif\u202c <img src=x onerror=alert(2)>'''
+
+    def forward(self, x):
+        return x / x.norm()  # \u2066</code></pre><script>alert(3)</script>
+"""
+
+
+def finished(client: httpx.Client, workshop: Workshop, source: str = MODULE, *results: Any) -> str:
+    """The id of an analysis with a finding, a failing, a passing and a skipped check."""
+    identity = client.post("/api/v1/analyses", files=upload({"pkg/__init__.py": "", "pkg/a.py": source})).json()["id"]
+    workshop.read()
+    workshop.probe(
+        *(
+            results
+            or (
+                failing(path="pkg/a.py", line=6),
+                check(check="compile_equivalence"),
+                check(check="device_compare", verdict="skipped", summary="no CUDA device"),
+            )
+        )
+    )
+    return str(identity)
+
+
+def assert_accessible(page: Any) -> None:
+    """No violation of WCAG 2.1 AA or of good practice that axe can see."""
+    results = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
+    assert results.violations_count == 0, results.generate_report()
+
+
+def assert_fits(page: Any) -> None:
+    """Nothing makes the page wider than the window: tables and code scroll for themselves."""
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_the_first_visit_explains_how_to_begin(open_window: Any) -> None:
+    window = open_window()
+    assert window.page.get_by_role("heading", name="No analysis yet").is_visible()
+    assert "gradproof submit" in window.page.content()
+    assert_accessible(window.page)
+
+
+def test_the_list_shows_what_there_is_newest_first_and_page_by_page(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    first = finished(client, workshop)
+    for _ in range(25):
+        client.post("/api/v1/analyses", files=upload(), data={"project": "vision"})
+    window = open_window()
+    rows = window.page.locator("tbody tr")
+    assert rows.count() == 25
+    assert "queued" in rows.first.inner_text()
+    assert "vision" in rows.first.inner_text()
+    assert_accessible(window.page)
+    window.page.get_by_role("link", name="Older").click()
+    window.page.get_by_role("link", name=first).click()
+    window.page.wait_for_url(f"{window.base}/analyses/{first}")
+    assert window.page.get_by_role("heading", level=1).inner_text() == "Failed"
+
+
+def test_the_report_page_shows_verdict_grid_source_evidence_and_repro(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = finished(client, workshop)
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    assert page.get_by_role("heading", level=1).inner_text() == "Failed"
+    assert page.title().startswith("Failed")
+    grid = page.locator("table.grid")
+    assert [cell.inner_text() for cell in grid.locator("tbody td").all()] == ["fail", "pass", "skipped"]
+    assert page.locator("article.finding mark").first.inner_text() == "x / x.norm()"
+    grid.get_by_role("link", name="fail").click()
+    check_block = page.locator(".check:target")
+    assert "scaled gradient" in check_block.inner_text()
+    check_block.get_by_text("Repro of one file").click()
+    assert check_block.get_by_text("print(torch.ones(1))").is_visible()
+    assert page.get_by_text("torch 2.13.0 on cpu").is_visible()
+    assert_accessible(page)
+
+
+@pytest.mark.parametrize("options", [{}, DARK, PHONE, PHONE | DARK], ids=["light", "dark", "phone", "dark phone"])
+def test_every_page_is_accessible_and_fits_in_light_dark_and_on_a_phone(
+    open_window: Any, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    identity = finished(client, workshop)
+    running = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    failed = client.post("/api/v1/analyses", json={"git_url": "https://github.com/example/vision"}).json()["id"]
+    workshop.fail("control", "the host `github.com` can't be reached")
+    rule = client.get("/api/v1/rules").json()[-1]["id"]
+    window = open_window(**options)
+    paths = ["/", f"/analyses/{identity}", f"/analyses/{running}", f"/analyses/{failed}", "/rules", f"/rules/{rule}"]
+    for path in [*paths, "/sign-in", "/nothing"]:
+        window.open(path)
+        assert_accessible(window.page)
+        assert_fits(window.page)
+        assert window.page.get_by_role("heading", level=1).count() == 1
+    window.complaints.remove("console: Failed to load resource: the server responded with a status of 404 (Not Found)")
+
+
+def test_everything_can_be_read_without_javascript(open_window: Any, client: httpx.Client, workshop: Workshop) -> None:
+    identity = finished(client, workshop)
+    running = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    window = open_window(**NO_SCRIPT)
+    window.open(f"/analyses/{identity}")
+    assert "scaled gradient" in window.page.content()
+    assert window.page.locator("article.finding").first.is_visible()
+    window.open(f"/analyses/{running}")
+    assert window.page.get_by_role("heading", level=1).inner_text() == "Queued"
+    # The page reloads itself: when the analysis has ended, so has the waiting.
+    workshop.read()
+    workshop.probe(check())
+    window.page.get_by_role("heading", level=1, name="Passed").or_(
+        window.page.get_by_role("heading", level=1, name="Failed")
+    ).wait_for(timeout=20_000)
+
+
+def test_progress_moves_by_itself_and_the_report_appears_when_the_analysis_ends(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    assert window.page.get_by_role("heading", level=1).inner_text() == "Queued"
+    workshop.read()
+    window.page.locator("article.finding").first.wait_for()
+    assert window.page.get_by_role("heading", level=1).inner_text() == "Running"
+    assert window.page.locator("#progress").get_by_text("0 of 1").first.is_visible()
+    workshop.probe(failing())
+    window.page.get_by_role("heading", level=1, name="Failed").wait_for()
+    assert window.page.locator("#progress progress").count() == 0
+
+
+def test_hostile_text_is_shown_and_does_nothing(open_window: Any, client: httpx.Client, workshop: Workshop) -> None:
+    text = " ".join(HOSTILE_TEXTS)
+    harness = HARNESS.model_copy(update={"constructor": text, "inputs": [text], "provenance": text})
+    identity = client.post(
+        "/api/v1/analyses", files=upload({"pkg/__init__.py": "", "pkg/a.py": HOSTILE_MODULE})
+    ).json()["id"]
+    workshop.read()
+    hostile = failing(summary=text, repro=text, evidence={"<b>": text}, path="pkg/a.py", line=8, device="<i>cpu</i>")
+    workshop.probe(hostile, harness=harness)
+    window = open_window()
+    dialogs: list[str] = []
+    window.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    for path in ("/", f"/analyses/{identity}"):
+        window.open(path)
+        assert window.page.locator("main script, main img, main b, main i").count() == 0
+    assert dialogs == []
+    shown = window.page.locator("main").inner_text()
+    assert "</code></pre><script>alert(3)</script>" in shown
+    assert "[U+2066]" in shown
+    assert not set("\u202e\u2066\u200b\x1b") & set(window.page.content())
+    assert_accessible(window.page)
+
+
+def test_the_html_report_opens_in_a_browser_without_a_request_or_a_complaint(
+    open_window: Any, client: httpx.Client, workshop: Workshop, tmp_path: Any
+) -> None:
+    identity = finished(client, workshop, HOSTILE_MODULE)
+    file = tmp_path / "report.html"
+    file.write_bytes(client.get(f"/api/v1/analyses/{identity}/report", params={"format": "html"}).content)
+    window = open_window(signed_in=False)
+    requests: list[str] = []
+    window.page.on("request", lambda request: requests.append(request.url))
+    window.page.goto(file.as_uri())
+    assert requests == [file.as_uri()]
+    assert window.page.get_by_role("heading", level=1).inner_text() == "Failed"
+    assert_accessible(window.page)
+
+
+def test_reports_are_downloaded_from_the_page(open_window: Any, client: httpx.Client, workshop: Workshop) -> None:
+    identity = finished(client, workshop)
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    with window.page.expect_download() as download:
+        window.page.get_by_role("link", name="SARIF 2.1.0").click()
+    assert download.value.suggested_filename == f"gradproof-{identity}.sarif"
+    window.complaints.clear()  # a navigation that becomes a download is reported as aborted
+
+
+def test_a_rule_page_explains_with_both_examples_and_needs_no_session(open_window: Any, client: httpx.Client) -> None:
+    rule = next(each for each in client.get("/api/v1/rules").json() if each["settled_by"])
+    window = open_window(signed_in=False)
+    window.open("/rules")
+    window.page.get_by_role("link", name=rule["id"], exact=True).click()
+    for heading in ("What it does", "Why is this bad?", "Example", "Use instead", "Fix safety", "Silence it"):
+        assert window.page.get_by_role("heading", name=heading, exact=True).is_visible()
+    assert rule["faulty_example"].strip().splitlines()[-1] in window.page.locator(".faulty").inner_text()
+
+
+def test_the_keyboard_alone_leads_through_the_page(open_window: Any, client: httpx.Client, workshop: Workshop) -> None:
+    identity = finished(client, workshop)
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.tagName"))
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+    assert {"A", "DIV", "SUMMARY"} <= reached
+
+
+# ---------------------------------------------------------------------------------------------------- sessions
+
+
+def test_without_a_session_a_page_leads_to_the_sign_in_and_back(
+    open_window: Any, client: httpx.Client, workshop: Workshop, server: RunningServer
+) -> None:
+    from tests.serving import token  # noqa: PLC0415 - used here only
+
+    identity = finished(client, workshop)
+    window = open_window(signed_in=False)
+    window.open(f"/analyses/{identity}")
+    assert window.page.get_by_role("heading", name="Sign in").is_visible()
+    window.page.get_by_label("API token").fill("gp_api_wrong")
+    window.page.get_by_role("button", name="Sign in").click()
+    assert window.page.get_by_role("alert").inner_text() == "This token is unknown, expired or revoked."
+    window.page.get_by_label("API token").fill(token(server.settings, "read"))
+    window.page.get_by_role("button", name="Sign in").click()
+    window.page.wait_for_url(f"{window.base}/analyses/{identity}")
+    window.page.get_by_role("button", name="Sign out").click()
+    window.page.wait_for_url(f"{window.base}/sign-in")
+    window.open("/")
+    assert window.page.get_by_role("heading", name="Sign in").is_visible()
+    window.complaints.clear()  # the refused token is a 401 on the console
+
+
+def test_a_sign_in_link_opens_a_session_that_ends_with_its_token(server: RunningServer) -> None:
+    database = Database.open(server.settings, lambda _queue: None)
+    tokens = TokenService(database, server.settings)
+    created = tokens.create("first", ["admin"], kind="first")
+    link = httpx.URL(sign_in_link(server.settings, created.info.id)).path
+    with httpx.Client(base_url=server.url, follow_redirects=True, headers={"Accept": "text/html"}) as visitor:
+        assert "No analysis yet" in visitor.get(link).text
+        cookie = next(iter(visitor.cookies.jar))
+        assert cookie.has_nonstandard_attr("HttpOnly")
+        assert created.text not in str(cookie.value)
+        assert visitor.get("/api/v1/analyses").status_code == 401
+        assert "Sign out" in visitor.get("/").text
+        tokens.revoke(created.info.id)
+        assert "Sign out" not in visitor.get("/").text
+        assert visitor.get(link).status_code == 401
+    database.close()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda code: code[:-1] + "0", lambda code: "x" + code, lambda _: "é", lambda _: ".."]
+)
+def test_a_damaged_link_or_cookie_lets_nobody_in(server: RunningServer, damage: Any) -> None:
+    database = Database.open(server.settings, lambda _queue: None)
+    created = TokenService(database, server.settings).create("first", ["admin"])
+    database.close()
+    code = httpx.URL(sign_in_link(server.settings, created.info.id)).path.rpartition("/")[2]
+    broken = damage(code)
+    if broken == code:
+        broken = code[:-1] + "1"
+    assert httpx.get(f"{server.url}/sign-in/{broken}").status_code in {401, 404}
+    for value in (broken, code):  # the signature of a link is none of a session
+        headers = {"Cookie": f"gradproof_session={value}".encode(), "Accept": "text/html"}
+        response = httpx.get(f"{server.url}/", headers=headers)
+        assert response.status_code == 303
+        assert response.headers["location"].startswith("/sign-in")
+
+
+def test_a_form_of_another_site_signs_nobody_in_or_out(server: RunningServer) -> None:
+    for headers in (
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+    ):
+        for path in ("/sign-in", "/sign-out"):
+            response = httpx.post(f"{server.url}{path}", headers=headers, data={"token": "x"})
+            assert response.status_code == 403
+            assert response.json()["code"] == "foreign-form"
+
+
+@pytest.mark.parametrize(
+    "goal", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nX: y", ""]
+)
+def test_signing_in_never_leads_to_another_site(server: RunningServer, goal: str) -> None:
+    from tests.serving import token  # noqa: PLC0415 - used here only
+
+    data = {"token": token(server.settings, "read"), "next": goal}
+    response = httpx.post(f"{server.url}/sign-in", data=data)
+    assert response.status_code == 303
+    assert response.headers["location"] == "/"
+
+
+def test_an_error_is_a_page_for_a_browser_and_a_problem_for_a_machine(server: RunningServer) -> None:
+    page = httpx.get(f"{server.url}/nothing", headers={"Accept": "text/html"})
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert "There is nothing at /nothing" in page.text
+    machine = httpx.get(f"{server.url}/nothing", headers={"Accept": "*/*"})
+    assert machine.headers["content-type"] == "application/problem+json"
+    api = httpx.get(f"{server.url}/api/v1/nothing", headers={"Accept": "text/html"})
+    assert api.headers["content-type"] == "application/problem+json"
+    hostile = httpx.get(f"{server.url}/%3Cscript%3E", headers={"Accept": "text/html"})
+    assert "<script>" not in hostile.text
+
+
+def test_files_are_kept_by_browsers_until_they_change(server: RunningServer) -> None:
+    with httpx.Client(base_url=server.url, headers={"Accept": "text/html"}) as visitor:
+        page = visitor.get("/sign-in").text
+        for address in [part.partition('"')[0] for part in page.split('="/static/')[1:]]:
+            response = visitor.get(f"/static/{address}")
+            assert response.status_code == 200
+            assert "immutable" in response.headers["cache-control"]
+            assert "?v=" in address
+        assert visitor.get("/favicon.ico").headers["content-type"] == "image/svg+xml"
+        assert visitor.get("/static/..%2froutes.py").status_code == 404
