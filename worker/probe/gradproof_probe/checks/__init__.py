@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from gradproof_probe.checks.base import Check
+from gradproof_probe.checks.compile_equivalence import CompileEquivalence
 from gradproof_probe.checks.gradcheck import Gradcheck
 
-ALL_CHECKS: Final[tuple[Check, ...]] = (Gradcheck(),)
+ALL_CHECKS: Final[tuple[Check, ...]] = (Gradcheck(), CompileEquivalence())
 
 
 def find_check(name: str) -> Check:

@@ -1,0 +1,341 @@
+"""Does the target compute the same under torch.compile? Each stage in a child of its own, with its own limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import torch
+
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
+from gradproof_probe.equivalence.observation import (
+    UNIT,
+    Mode,
+    Observation,
+    bitwise_differences,
+    observe,
+    relative_error,
+)
+from gradproof_probe.gradients.attribution import Place, innermost, relative
+from gradproof_probe.gradients.precision import PrecisionTrace
+from gradproof_probe.importing import describe_error
+from gradproof_probe.processes import LineWriter, watch
+
+# eager and aot_eager were bitwise equal to eager in 14 of 14 models (checks facts §3). What differs by less than this
+# share is another order of the same float32 operations, not another computation.
+ROUNDING: Final = 16 * UNIT
+# Inductor against a float64 reference: healthy ratios 0.63 to 1.95, injected bugs 209 and more.
+RATIO: Final = 6.0
+# A cold inductor compile of the smallest model took 9 s; with less left it is not begun.
+LEAST_INDUCTOR_S: Final = 12.0
+CALLS: Final = 2  # a counter or a cache that compile bakes in shows at the second call
+STAGES: Final = ("eager", "aot_eager")
+
+
+def preload() -> None:
+    """Import Dynamo and its backends in the parent, before any fork. Inductor only where a compiler exists."""
+    import torch._dynamo
+    import torch._dynamo.backends.debugging
+    import torch._functorch.aot_autograd  # noqa: F401
+
+    if compiler() is not None:
+        import torch._inductor.compile_fx  # noqa: F401
+
+
+def compiler() -> str | None:
+    return shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
+
+
+class CompileEquivalence(Check):
+    name: ClassVar[str] = "compile_equivalence"
+    documentation: ClassVar[Documentation] = Documentation(
+        summary="Compares outputs, gradients, buffers and changed inputs with and without torch.compile.",
+        what_it_does=(
+            "The target is built anew for each way of running and called twice in a row, in train and in eval mode, "
+            "with the same seeds and the same random incoming gradient. The backends `eager` (what Dynamo captures) "
+            "and `aot_eager` (with AOTAutograd) run first. Where a C++ compiler exists and the batch's time for it is "
+            "not used up, `inductor` runs as well, with `fallback_random`, and is compared with a float64 reference."
+        ),
+        how_it_decides=(
+            "`eager` and `aot_eager` have to give the same bits as plain eager execution (14 of 14 measured models do; "
+            "differences below 16 float32 units are taken for rounding and noted). `inductor` has to be at most 6 "
+            "times as far from the float64 reference as eager is, or 2^-23 if that is more (healthy models: 0.63 to "
+            "1.95 times; injected faults: 209 times and more). Nothing captured, or a gradient that is zero "
+            "throughout, is `inconclusive`, never `pass`. An exception that compiled code alone raises is `fail` when "
+            "it comes from a line of the submitted source, and `inconclusive` when Dynamo says that it doesn't "
+            "support something. The verdict comes from the `aot_eager` stage alone where inductor did not run, and "
+            "the summary says so."
+        ),
+    )
+
+    def run(self, context: CheckContext) -> CheckResult:
+        begun = time.monotonic()
+        evidence: dict[str, Any] = {}
+        captured, how = _in_child(lambda: _captured_stages(context), context.deadline)
+        if captured is None:
+            return _result(context, "error", "crashed", f"running it compiled {how}", evidence)
+        evidence |= captured.get("evidence", {})
+        if captured["verdict"] != "pass":
+            return _result(
+                context, captured["verdict"], captured["cause"], captured["text"], evidence, _place(captured)
+            )
+        inductor, used = self._inductor(context, captured)
+        evidence["inductor"] = inductor.get("text")
+        evidence["inductor_s"] = round(used, 2)
+        evidence["took_s"] = round(time.monotonic() - begun, 2)
+        if inductor["verdict"] == "fail":
+            return _result(context, "fail", inductor["cause"], inductor["text"], evidence, _place(inductor))
+        return _result(context, "pass", "equal", f"{captured['text']}; {inductor['text']}", evidence)
+
+    def _inductor(self, context: CheckContext, captured: dict[str, Any]) -> tuple[dict[str, Any], float]:
+        def left_out(why: str) -> tuple[dict[str, Any], float]:
+            return {"verdict": "skipped", "text": f"inductor not run: {why}"}, 0.0
+
+        if compiler() is None:
+            return left_out("no C++ compiler here")
+        if context.inductor_s < LEAST_INDUCTOR_S:
+            return left_out(f"{context.inductor_s:.0f} s are left for it in this batch")
+        if captured.get("random"):
+            return left_out("it draws random numbers, so a float64 reference draws others")
+        begun = time.monotonic()
+        found, how = _in_child(lambda: _inductor_stage(context), begun + context.inductor_s)
+        used = time.monotonic() - begun
+        if found is None:
+            return {"verdict": "skipped", "text": f"inductor gave no result: its process {how}"}, used
+        return found, used
+
+
+def _in_child(work: Callable[[], dict[str, Any]], deadline: float) -> tuple[dict[str, Any] | None, str]:
+    said: list[dict[str, Any]] = []
+
+    def speak(writer: LineWriter) -> None:
+        from gradproof_probe.lines import plain
+
+        writer.write(plain(work()))
+
+    def hear(line: bytes) -> None:
+        value = json.loads(line)
+        if isinstance(value, dict):
+            said[:] = [value]
+
+    end = watch(speak, deadline=lambda: deadline, on_line=hear)
+    last = end.stderr_tail.strip().splitlines()[-1:] or [""]
+    return (said[0] if said else None), f"{end.describe()} {last[0][:300]}".strip()
+
+
+# -- Dynamo and AOTAutograd
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Hands graphs to a backend and counts them."""
+
+    backend: Any
+    graphs: int = 0
+    operations: int = 0
+
+    def __call__(self, graph: Any, inputs: Any, **options: Any) -> Any:
+        self.graphs += 1
+        self.operations += sum(1 for node in graph.graph.nodes if node.op in ("call_function", "call_method", "call_module"))
+        return self.backend(graph, inputs, **options)
+
+
+def _captured_stages(context: CheckContext) -> dict[str, Any]:
+    evidence: dict[str, Any] = {}
+    modes: tuple[Mode, ...] = ("train", "eval") if context.resolved.target.kind == "module" else ("train",)
+    worst = 0.0
+    trace = PrecisionTrace()
+
+    def traced(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with trace:  # only the call: inputs and incoming gradients are drawn at random as well
+                return call(*args, **kwargs)
+
+        return run
+
+    for mode in modes:
+        try:
+            plain, again = _observed(context, mode), _observed(context, mode, wrap=traced)
+        except Exception as error:
+            if mode == "eval":
+                evidence["eval"] = f"not compared: plain eager raises {describe_error(error, 200)}"
+                continue
+            return _said("error", "forward_raises", f"plain eager raises {describe_error(error)}", evidence)
+        if bitwise_differences(plain, again):
+            return _said("inconclusive", "nondeterministic", "two plain eager runs with the same seeds differ", evidence)
+        for stage in STAGES:
+            answer = _stage(context, mode, stage, plain, evidence)
+            if isinstance(answer, dict):
+                return answer
+            worst = max(worst, answer)
+    said = "bitwise equal" if worst == 0 else f"equal to rounding ({worst:.1e})"
+    breaks = evidence.get("graph_breaks")
+    text = f"Dynamo and aot_eager {said} to eager in {' and '.join(modes)} mode"
+    if breaks:
+        text += f", with {len(breaks)} graph break{'s' if len(breaks) > 1 else ''}"
+    return {**_said("pass", "equal", text, evidence), "random": sorted(trace.narrow.random)}
+
+
+def _observed(context: CheckContext, mode: Mode, *, calls: int = CALLS, **options: Any) -> Observation:
+    return observe(context.resolved, context.recipe, seed=context.seed, mode=mode, calls=calls, **options)
+
+
+def _stage(
+    context: CheckContext, mode: Mode, stage: str, plain: Observation, evidence: dict[str, Any]
+) -> dict[str, Any] | float:
+    """The largest relative difference that is rounding, or the answer that ends the check."""
+    from torch._dynamo.backends.registry import lookup_backend
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    counter = _Counter(lookup_backend(stage))
+    try:
+        compiled = _observed(context, mode, wrap=lambda call: torch.compile(_plain_function(call), backend=counter))
+    except Exception as error:
+        return _compile_raised(context, stage, mode, error, evidence)
+    evidence[f"{stage} {mode}"] = {"graphs": counter.graphs, "operations": counter.operations}
+    if stage == STAGES[0] and counters["graph_break"] and "graph_breaks" not in evidence:
+        evidence["graph_breaks"] = _graph_breaks(dict(counters["graph_break"]), context.source_root)
+    if counter.graphs == 0:
+        return _said("inconclusive", "nothing_compiled", "Dynamo captured no graph: nothing ran compiled", evidence)
+    gradients = plain.gradients()
+    if gradients and not any(bool(gradient.any()) for gradient in gradients):
+        return _said("inconclusive", "vacuous", "every gradient is zero: nothing was compared in backward", evidence)
+    differences = bitwise_differences(plain, compiled)
+    if not differences:
+        return 0.0
+    first = differences[0]
+    if first.relative <= ROUNDING:
+        evidence.setdefault("rounding", []).append(f"{stage} {mode}: {first.text}")
+        return first.relative
+    evidence["differences"] = [item.text for item in differences[:10]]
+    if plain.python_random or compiled.python_random:
+        return _said(
+            "inconclusive", "python_random",
+            f"under {stage} {first.text}; it draws from Python's random, which Dynamo keeps a generator of its own for",
+            evidence,
+        )
+    return _said("fail", "compile_differs", f"under backend {stage} in {mode} mode, {first.text}", evidence)
+
+
+def _plain_function(call: Any) -> Any:
+    """Dynamo traces modules and Python functions; a Function's `apply` is a built-in method."""
+    if isinstance(call, torch.nn.Module) or hasattr(call, "__code__"):
+        return call
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return run
+
+
+_STACK: Final = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def _graph_breaks(counted: dict[str, int], source_root: Path) -> list[dict[str, Any]]:
+    """First line of each reason, with the submitted lines that it names."""
+    found = []
+    for reason, times in list(counted.items())[:10]:
+        lines = [
+            f"{path}:{line}"
+            for name, line in _STACK.findall(reason)
+            if (path := relative(name, source_root)) is not None
+        ]
+        found.append({"reason": reason.strip().splitlines()[0][:300], "times": times, "lines": lines[-3:]})
+    return found
+
+
+def _compile_raised(
+    context: CheckContext, stage: str, mode: Mode, error: BaseException, evidence: dict[str, Any]
+) -> dict[str, Any]:
+    """Dynamo's own limits say nothing about the code; an exception out of a submitted line does."""
+    place = innermost(error.__traceback__, context.source_root) or _named_place(str(error), context.source_root)
+    text = f"only under torch.compile (backend {stage}, {mode} mode) it raises {describe_error(error, 300)}"
+    own_limit = type(error).__name__ in ("Unsupported", "InternalTorchDynamoError", "BackendCompilerFailed", "SkipFrame") or isinstance(
+        error, NotImplementedError
+    )
+    if own_limit or place is None:
+        return _said("inconclusive", "not_compilable", text, evidence)
+    return {**_said("fail", "compile_raises", text, evidence), "path": place.path, "line": place.line}
+
+
+def _named_place(message: str, source_root: Path) -> Place | None:
+    own = [(relative(name, source_root), int(line)) for name, line in _STACK.findall(message)]
+    known = [(path, line) for path, line in own if path is not None]
+    return Place(*known[-1]) if known else None
+
+
+# -- inductor
+
+
+def _inductor_stage(context: CheckContext) -> dict[str, Any]:
+    import torch._inductor.config as config
+
+    config.fallback_random = True  # draws eager's random numbers (checks facts §3)
+    config.compile_threads = 1
+    mode: Mode = "train"
+    plain = _observed(context, mode, calls=1)
+    try:
+        reference = _observed(context, mode, calls=1, dtype=torch.float64)
+    except Exception as error:
+        return {"verdict": "skipped", "text": f"inductor not judged: no float64 reference ({describe_error(error, 150)})"}
+    torch._dynamo.reset()
+    try:
+        compiled = _observed(
+            context, mode, calls=1, wrap=lambda call: torch.compile(_plain_function(call), backend="inductor")
+        )
+    except Exception as error:
+        return {"verdict": "skipped", "text": f"inductor not judged: compiling raised {describe_error(error, 200)}"}
+    worst, worst_name, worst_errors = 0.0, "", (0.0, 0.0)
+    largest = reference.gradient_norm()
+    for name, expected in reference.values.items():
+        if not expected.is_floating_point() or name not in plain.values:
+            continue
+        if name not in compiled.values:
+            return {"verdict": "fail", "cause": "inductor_differs", "text": f"inductor gives no {name}"}
+        floor = largest if name.startswith("gradient") else 0.0
+        of_plain = relative_error(plain.values[name], expected, floor)
+        of_compiled = relative_error(compiled.values[name], expected, floor)
+        unit = max(of_plain, float(torch.finfo(plain.values[name].dtype).eps) if plain.values[name].is_floating_point() else UNIT)
+        if of_compiled / unit > worst:
+            worst, worst_name, worst_errors = of_compiled / unit, name, (of_plain, of_compiled)
+    numbers = f"{worst:.2f} times eager's error, at {worst_name}" if worst_name else "no difference"
+    if worst > RATIO:
+        return {
+            "verdict": "fail",
+            "cause": "inductor_differs",
+            "text": f"inductor is off by {worst_errors[1]:.2e} at {worst_name}, eager by {worst_errors[0]:.2e} "
+            "(both against float64)",
+        }
+    return {"verdict": "pass", "text": f"inductor agrees ({numbers})"}
+
+
+def _said(verdict: str, cause: str, text: str, evidence: dict[str, Any]) -> dict[str, Any]:
+    return {"verdict": verdict, "cause": cause, "text": text, "evidence": evidence}
+
+
+def _place(said: dict[str, Any]) -> Place | None:
+    return Place(str(said["path"]), int(said["line"])) if said.get("path") else None
+
+
+def _result(
+    context: CheckContext, verdict: Any, cause: str, text: str, evidence: dict[str, Any], place: Place | None = None
+) -> CheckResult:
+    target = context.resolved.target
+    passed = verdict == "pass"
+    return CheckResult(
+        verdict=verdict,
+        summary=text,
+        diagnosis=None if passed else Diagnosis(cause, text),
+        path=None if passed else (place.path if place else target.path),
+        line=None if passed else (place.line if place else target.line),
+        evidence=evidence,
+    )
