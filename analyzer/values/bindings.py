@@ -64,15 +64,17 @@ class FunctionBindings:
         hidden_by: list[_Path] = []
         for binding in reversed(bindings):
             other_order, other_path = self._places[binding.statement]
-            if other_order >= order or _exclusive(path, other_path) or self._leaves(other_path, path):
+            if other_order >= order or _exclusive(path, other_path) or self._leaves_before(other_path, path):
                 continue
             if any(other_path[: len(hiding)] == hiding for hiding in hidden_by):
                 continue  # assigned again before its block ends
-            if binding.index is None:
-                hidden_by.append(other_path)
             found.append(binding)
-            if path[: len(other_path)] == other_path and binding.index is None:
-                dominating = other_path
+            if binding.index is not None:
+                continue
+            certain = _certain_from(other_path, hidden_by)
+            hidden_by.append(certain)
+            if path[: len(certain)] == certain:
+                dominating = certain
                 break
         found.extend(self._from_last_round(bindings, order, path, dominating))
         return found, dominating is None
@@ -99,14 +101,13 @@ class FunctionBindings:
             return
 
     @staticmethod
-    def _leaves(binding_path: _Path, use_path: _Path) -> bool:
+    def _leaves_before(binding_path: _Path, use_path: _Path) -> bool:
         """Whether the block of an assignment always leaves (return, raise) before the use can see it."""
         for depth, step in enumerate(binding_path):
             if use_path[depth : depth + 1] == (step,):
                 continue
             owner, field = step
-            block = getattr(owner, field)
-            return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+            return _leaves(getattr(owner, field))
         return False
 
     def _visit(self, block: Sequence[ast.stmt], path: _Path) -> None:
@@ -183,6 +184,27 @@ class FunctionBindings:
             name = _assigned_name(target)
             if name is not None:
                 self._add(Binding(name, statement, value))
+
+
+def _certain_from(path: _Path, assigned: Sequence[_Path]) -> _Path:
+    """The outermost block in which an assignment at `path` is certain to have happened.
+
+    That is its own block, or the one around an `if` whose other branch assigns too or leaves.
+    """
+    while path:
+        owner, field = path[-1]
+        if not isinstance(owner, ast.If):
+            break
+        other = "orelse" if field == "body" else "body"
+        block = getattr(owner, other)
+        if not _leaves(block) and (*path[:-1], (owner, other)) not in assigned:
+            break
+        path = path[:-1]
+    return path
+
+
+def _leaves(block: Sequence[ast.stmt]) -> bool:
+    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 def _assigned_name(target: ast.expr) -> str | None:

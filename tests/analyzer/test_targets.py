@@ -1,0 +1,223 @@
+"""What can be run is found by reading: across files, through base classes, with the right import root."""
+
+from pathlib import Path
+
+import pytest
+
+from analyzer.engine import analyze_files
+from analyzer.findings import TargetKind
+from analyzer.targets import declare_targets
+
+
+def declared(root: Path, files: dict[str, str]) -> dict[str, TargetKind]:
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    targets = declare_targets(root, list(files))
+    assert targets == analyze_files(root, list(files)).targets
+    return {target.name: target.kind for target in targets}
+
+
+MODULE = "import torch\nfrom torch import nn\nclass Block(nn.Module):\n    def forward(self, x):\n        return x\n"
+
+
+def test_modules_functions_and_autograd_functions_are_declared(tmp_path: Path) -> None:
+    source = MODULE + (
+        "class _Scale(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g\n"
+        "def scale(x: torch.Tensor, by: float = 2.0) -> torch.Tensor:\n    return x * by\n"
+    )
+    assert declared(tmp_path, {"layers.py": source}) == {
+        "layers:Block": TargetKind.MODULE,
+        "layers:_Scale": TargetKind.AUTOGRAD_FUNCTION,
+        "layers:scale": TargetKind.FUNCTION,
+    }
+
+
+def test_a_declaration_says_where_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "layers.py").write_text(
+        "import torch\n\n@torch.jit.script\n" + "def f(x: torch.Tensor):\n    return x\n"
+    )
+    (target,) = declare_targets(tmp_path, ["layers.py"])
+    assert (target.line, target.end_line, target.path) == (4, 5, "layers.py")
+    assert (target.import_root, target.module, target.qualname) == ("", "layers", "f")
+
+
+@pytest.mark.parametrize(
+    ("imports", "base"),
+    [
+        ("import torch", "torch.nn.Module"),
+        ("import torch.nn as nn", "nn.Module"),
+        ("from torch.nn import Module", "Module"),
+        ("from torch import nn as layers", "layers.Module"),
+        ("import torch", "torch.nn.Linear"),
+        ("from torch import nn", "nn.Sequential"),
+    ],
+)
+def test_a_module_is_known_through_any_import(tmp_path: Path, imports: str, base: str) -> None:
+    source = f"{imports}\nclass Block({base}):\n    def forward(self, x):\n        return x\n"
+    assert declared(tmp_path, {"a.py": source}) == {"a:Block": TargetKind.MODULE}
+
+
+def test_base_classes_are_followed_through_files_and_re_exports(tmp_path: Path) -> None:
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/base/__init__.py": "from .core import Base\n",
+        "pkg/base/core.py": "import torch\nclass Base(torch.nn.Module):\n    pass\n",
+        "pkg/block.py": "from pkg.base import Base\nclass Block(Base):\n    def forward(self, x):\n        return x\n",
+        "pkg/sub/__init__.py": "",
+        "pkg/sub/deep.py": "from ..block import Block\nclass Deep(Block):\n    pass\n",
+    }
+    assert declared(tmp_path, files) == {"pkg.block:Block": TargetKind.MODULE, "pkg.sub.deep:Deep": TargetKind.MODULE}
+
+
+def test_base_classes_that_go_in_circles_do_not_hang(tmp_path: Path) -> None:
+    files = {
+        "a.py": "import torch\nfrom b import B\nclass A(B):\n    pass\n",
+        "b.py": "from a import A\nclass B(A):\n    def forward(self, x):\n        return x\n",
+        "c.py": "from d import X\n",
+        "d.py": "from c import X\nclass Y(X):\n    pass\n",
+    }
+    assert declared(tmp_path, files) == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("class Plain:\n    def forward(self, x):\n        return x\n", id="no module"),
+        pytest.param("class _Hidden(nn.Module):\n    def forward(self, x):\n        return x\n", id="private"),
+        pytest.param("class Base(nn.Module):\n    pass\n", id="no forward anywhere"),
+        pytest.param(
+            "class Base(nn.Module):\n    def forward(self, x):\n        raise NotImplementedError\n",
+            id="forward to be written",
+        ),
+        pytest.param(
+            "class Base(nn.Module, ABC):\n    def forward(self, x):\n        return self.g(x)\n"
+            "    @abstractmethod\n    def g(self, x): ...\n",
+            id="abstract",
+        ),
+        pytest.param(
+            "def f():\n    class Inner(nn.Module):\n        def forward(self, x):\n            return x\n", id="local"
+        ),
+        pytest.param("def _f(x: torch.Tensor):\n    return x\n", id="private function"),
+        pytest.param("def f(x: torch.Tensor) -> None:\n    print(x)\n", id="nothing returned"),
+        pytest.param("def f(x: torch.Tensor) -> bool:\n    return x.any()\n", id="a bool returned"),
+        pytest.param("def f(x: int):\n    return torch.zeros(x)\n", id="no tensor given"),
+        pytest.param("def f(path):\n    return open(path)\n", id="nothing of torch"),
+        pytest.param("def f(data):\n    return torch.tensor(data)\n", id="a conversion"),
+        pytest.param("async def f(x: torch.Tensor):\n    return x\n", id="a coroutine"),
+        pytest.param(
+            "class Half(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x\n",
+            id="no backward",
+        ),
+        pytest.param("class P(nn.Parameter):\n    pass\n", id="a parameter"),
+    ],
+)
+def test_what_can_not_be_run_is_not_declared(tmp_path: Path, source: str) -> None:
+    head = "import torch\nfrom abc import ABC, abstractmethod\nfrom torch import nn\n"
+    assert declared(tmp_path, {"a.py": head + source}) == {}
+
+
+def test_a_subclass_that_fills_in_what_is_abstract_is_declared(tmp_path: Path) -> None:
+    source = (
+        "import torch\nfrom abc import ABC, abstractmethod\n"
+        "class Base(torch.nn.Module, ABC):\n    @abstractmethod\n    def forward(self, x): ...\n"
+        "class Real(Base):\n    def forward(self, x):\n        return x\n"
+        "class Still(Base):\n    def extra(self):\n        return 1\n"
+    )
+    assert declared(tmp_path, {"a.py": source}) == {"a:Real": TargetKind.MODULE}
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "x: torch.Tensor",
+        "x: Tensor",
+        "x: 'Tensor'",
+        "x: Optional[torch.Tensor] = None",
+        "x: torch.Tensor | None",
+        "x: list[torch.Tensor]",
+        "x: Float[Tensor, 'b c']",
+        "*, x: torch.Tensor",
+    ],
+)
+def test_an_annotation_that_holds_a_tensor_declares_a_function(tmp_path: Path, signature: str) -> None:
+    source = f"import torch\nfrom torch import Tensor\ndef f({signature}):\n    return x\n"
+    assert declared(tmp_path, {"a.py": source}) == {"a:f": TargetKind.FUNCTION}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return torch.sigmoid(x)",
+        "return x * F.softplus(x)",
+        "y = F.relu(x)\n    return y + 1",
+        "y = torch.exp(x)\n    z = y.sum()\n    return z",
+        "y = 0\n    y += torch.exp(x)\n    return y",
+    ],
+)
+def test_an_unannotated_function_is_known_by_what_it_does(tmp_path: Path, body: str) -> None:
+    source = f"import torch\nimport torch.nn.functional as F\ndef f(x):\n    {body}\n"
+    assert declared(tmp_path, {"a.py": source}) == {"a:f": TargetKind.FUNCTION}
+
+
+@pytest.mark.parametrize(
+    "path", ["tests/a.py", "pkg/docs/a.py", "setup.py", "conftest.py", "test_a.py", "pkg/a_test.py"]
+)
+def test_tests_documentation_and_setup_hold_no_targets(tmp_path: Path, path: str) -> None:
+    assert declared(tmp_path, {path: MODULE}) == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "path", "expected"),
+    [
+        pytest.param(["pkg/__init__.py", "pkg/a.py"], "pkg/a.py", ("", "pkg.a"), id="package"),
+        pytest.param(["pkg/__init__.py"], "pkg/__init__.py", ("", "pkg"), id="the package itself"),
+        pytest.param(["src/pkg/__init__.py", "src/pkg/a.py"], "src/pkg/a.py", ("src", "pkg.a"), id="src layout"),
+        pytest.param(["x/y/pkg/__init__.py", "x/y/pkg/a.py"], "x/y/pkg/a.py", ("x/y", "pkg.a"), id="deep"),
+        pytest.param(["a.py"], "a.py", ("", "a"), id="single file"),
+        pytest.param(["models/a.py"], "models/a.py", ("models", "a"), id="plain directory"),
+        pytest.param(
+            ["models/a.py", "train.py:from models.a import Block"], "models/a.py", ("", "models.a"), id="namespace"
+        ),
+        pytest.param(
+            ["src/models/a.py", "src/train.py:import models.a"],
+            "src/models/a.py",
+            ("src", "models.a"),
+            id="src namespace",
+        ),
+        pytest.param(
+            ["models/a.py:from models.b import B", "models/b.py"],
+            "models/a.py",
+            ("", "models.a"),
+            id="imports from the top",
+        ),
+        pytest.param(
+            ["models/a.py:from b import B", "models/b.py"], "models/a.py", ("models", "a"), id="imports its neighbour"
+        ),
+        pytest.param(
+            ["ns/pkg/__init__.py", "ns/pkg/a.py", "run.py:from ns.pkg.a import Block"],
+            "ns/pkg/a.py",
+            ("", "ns.pkg.a"),
+            id="package in a namespace",
+        ),
+    ],
+)
+def test_the_import_root_makes_the_module_importable(
+    tmp_path: Path, files: list[str], path: str, expected: tuple[str, str]
+) -> None:
+    contents = {}
+    for entry in files:
+        name, _, text = entry.partition(":")
+        contents[name] = f"{text}\n{MODULE if name == path else ''}"
+    declared(tmp_path, contents)
+    (target,) = [target for target in declare_targets(tmp_path, list(contents)) if target.path == path]
+    assert (target.import_root, target.module) == expected
+
+
+def test_a_file_that_can_not_be_read_declares_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "good.py").write_text(MODULE)
+    targets = declare_targets(tmp_path, ["bad.py", "broken.py", "good.py", "gone.py"])
+    assert [target.name for target in targets] == ["good:Block"]
