@@ -14,16 +14,20 @@ from sqlalchemy import JSON, Connection
 
 import services.tables  # noqa: F401 - registers every table
 from services.database import Base, build_engine
-from services.database.base import UtcDateTime
+from services.database.base import StoredText, UtcDateTime
 from services.settings import Settings
 
 
 def _render(kind: str, item: object, autogen: AutogenContext) -> str | Literal[False]:
     """Write our own column types by their names into a generated migration."""
-    for own, name in ((UtcDateTime, "UtcDateTime"), (JSON, "JsonColumn")):
+    for own, name, text in (
+        (UtcDateTime, "UtcDateTime", "UtcDateTime()"),
+        (StoredText, "StoredText", "StoredText()"),
+        (JSON, "JsonColumn", "JsonColumn"),
+    ):
         if kind == "type" and isinstance(item, own):
             autogen.imports.add(f"from services.database.base import {name}")
-            return "UtcDateTime()" if own is UtcDateTime else name
+            return text
     return False
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from services.analyses.work import ProbeWork
-from services.jobs.model import CPU_CLASS, Claim
+from services.jobs.model import Claim, device_name
 from worker.execution import (
     Batch,
     BatchJob,
@@ -20,15 +20,12 @@ from worker.execution import (
     Unfinished,
     run_batch,
 )
-from worker.execution.batch import DeclaredHarness, Device
+from worker.execution.batch import DeclaredHarness
 from worker.execution.convert import check_info, harness_info
 from worker.sandbox import Launcher, SandboxUnavailableError, open_sandbox
 from worker.tools import Tools
 
 log = structlog.get_logger(__name__)
-
-# The device class of the simulated device, which exists for tests (worker/probe).
-SIMULATED_CLASS = "sim"
 
 
 def probe_targets(claims: Sequence[Claim], tools: Tools) -> None:
@@ -64,7 +61,7 @@ class _Run:
             source=self._tools.store.path(self._work.snapshot_digest),
             jobs=tuple(self._job(claim) for claim in self._claims.values()),
             python=self._tools.settings.python,
-            device=_device(first.device_class),
+            device=device_name(first.device_class),
             tolerances=self._work.tolerances,
         )
 
@@ -129,12 +126,6 @@ class _Run:
 
 def _lose(claim: Claim, reason: str, tools: Tools) -> None:
     tools.end(claim, lambda: tools.results.lost(claim, reason))
-
-
-def _device(device_class: str) -> Device:
-    if device_class == CPU_CLASS:
-        return "cpu"
-    return "sim" if device_class == SIMULATED_CLASS else "cuda"
 
 
 def _declared(values: Mapping[str, object]) -> DeclaredHarness:

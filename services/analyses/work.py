@@ -29,7 +29,7 @@ from services.findings.settle import settle
 from services.gates import retain
 from services.jobs import repository as jobs
 from services.jobs.errors import LeaseLostError
-from services.jobs.model import CPU_CLASS, CPU_QUEUE, Claim, gpu_queue
+from services.jobs.model import CPU_CLASS, CPU_QUEUE, Claim, device_name, gpu_queue
 from services.jobs.models import JobKind, JobRow, JobState
 from services.reports.document import CheckInfo, Harness
 from services.settings import Settings
@@ -275,7 +275,7 @@ def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: 
         result = CheckInfo(
             check=name,
             verdict="error",
-            device=job.device_class,
+            device=device_name(job.device_class),
             summary=f"{cause}: {detail}",
             evidence={"cause": cause},
             duration_s=0.0,

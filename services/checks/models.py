@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import CheckConstraint, ForeignKey, Text, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKey, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from services.database import Base, new_id
@@ -34,7 +34,7 @@ class TargetRow(Base):
     hypotheses: Mapped[list[dict[str, object]]] = mapped_column(JsonColumn, default=list)
     harness: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
     not_run_reason: Mapped[str | None]
-    not_run_detail: Mapped[str | None] = mapped_column(Text)
+    not_run_detail: Mapped[str | None]
 
     __table_args__ = (UniqueConstraint("analysis_id", "position"),)
 
@@ -51,12 +51,12 @@ class CheckResultRow(Base):
     check_name: Mapped[str]
     verdict: Mapped[str]
     device: Mapped[str]
-    summary: Mapped[str] = mapped_column(Text)
+    summary: Mapped[str]
     diagnosis: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
     path: Mapped[str | None]
     line: Mapped[int | None]
     evidence: Mapped[dict[str, object]] = mapped_column(JsonColumn, default=dict)
-    repro: Mapped[str | None] = mapped_column(Text)
+    repro: Mapped[str | None]
     duration_s: Mapped[float]
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
 

@@ -142,11 +142,6 @@ def load_targets(session: Session, analysis_id: str) -> tuple[TargetResult, ...]
     )
 
 
-def count_targets(session: Session, analysis_id: str) -> int:
-    """How many targets an analysis has."""
-    return session.scalar(select(func.count()).where(TargetRow.analysis_id == analysis_id)) or 0
-
-
 def count_results(session: Session, analysis_id: str) -> int:
     """How many check results an analysis has so far."""
     return session.scalar(select(func.count()).where(CheckResultRow.analysis_id == analysis_id)) or 0

@@ -6,11 +6,11 @@ must not know any table.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Dialect, MetaData
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import JSON, DateTime, Dialect, MetaData, String
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -26,10 +26,7 @@ NAMING_CONVENTION = {
 }
 
 
-class Base(DeclarativeBase):
-    """The root of all tables."""
-
-    metadata = MetaData(naming_convention=NAMING_CONVENTION)
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -56,7 +53,29 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-JsonColumn = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+class StoredText(TypeDecorator[str]):
+    """Text of any length, whatever it holds.
+
+    Much of what is stored was written by strangers. PostgreSQL takes no NUL, and no database takes half of a surrogate
+    pair: both become U+FFFD, so that an odd character costs a character and not an analysis.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+
+
+# Plain JSON, not JSONB: it keeps the order of keys, takes every escape, and nothing is searched inside it.
+JsonColumn = JSON(none_as_null=True)
+
+
+class Base(DeclarativeBase):
+    """The root of all tables."""
+
+    type_annotation_map = {str: StoredText}  # noqa: RUF012 - SQLAlchemy's own way to declare it
+    metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
 
 class FromNow(FunctionElement[datetime]):

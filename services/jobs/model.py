@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from services.jobs.models import JobKind
 
 CONTROL_QUEUE = "control"
 CPU_QUEUE = "cpu"
 CPU_CLASS = "cpu"
+SIMULATED_CLASS = "sim"
 
 
 def gpu_queue(device_class: str) -> str:
     """The queue of a class of GPUs."""
     return f"gpu.{device_class}"
+
+
+def device_name(device_class: str) -> Literal["cpu", "cuda", "sim"]:
+    """What the probe calls a device of this class: `cpu`, `cuda`, or `sim`, the simulated one that tests use."""
+    if device_class == CPU_CLASS:
+        return "cpu"
+    return "sim" if device_class == SIMULATED_CLASS else "cuda"
 
 
 @dataclass(frozen=True, slots=True)

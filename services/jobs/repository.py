@@ -7,7 +7,7 @@ no two transactions wait for each other. This module must not know what a job do
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from sqlalchemy import CursorResult, and_, delete, func, or_, select, update
@@ -374,17 +374,3 @@ def take_lease(session: Session, name: str, holder: str, duration: timedelta) ->
 def drop_lease(session: Session, name: str, holder: str) -> None:
     """Give a named lease up, if this holder has it."""
     session.execute(delete(LeaseRow).where(LeaseRow.name == name, LeaseRow.holder == holder))
-
-
-def lease_age(session: Session, name: str) -> LeaseRow | None:
-    """The named lease, whoever holds it."""
-    return session.get(LeaseRow, name)
-
-
-def not_yet_ended(session: Session, analysis_ids: Collection[str]) -> frozenset[str]:
-    """Which of these analyses are still open."""
-    return frozenset(
-        session.scalars(
-            select(AnalysisRow.id).where(AnalysisRow.id.in_(analysis_ids), AnalysisRow.status.in_(OPEN_STATUSES))
-        )
-    )

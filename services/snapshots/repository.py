@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -23,8 +22,3 @@ def record_snapshot(session: Session, *, digest: str, files: int, lines: int) ->
 def find_snapshot(session: Session, digest: str) -> SnapshotRow | None:
     """The row of one snapshot."""
     return session.get(SnapshotRow, digest)
-
-
-def snapshot_exists(session: Session, digest: str) -> bool:
-    """Whether the snapshot is known."""
-    return bool(session.scalar(select(exists().where(SnapshotRow.digest == digest))))

@@ -122,10 +122,14 @@ def test_doorbells_ring_after_the_commit_and_only_then(database_url: str) -> Non
         assert seen == []
     assert seen == [("cpu", 1), ("cpu", 1)]
 
-    with pytest.raises(RuntimeError, match="changed my mind"), database.unit_of_work() as uow:
-        uow.session.add(ProjectRow(name="two"))
-        uow.ring("cpu")
-        raise RuntimeError("changed my mind")
+    def change_my_mind() -> None:
+        with database.unit_of_work() as uow:
+            uow.session.add(ProjectRow(name="two"))
+            uow.ring("cpu")
+            raise RuntimeError("changed my mind")
+
+    with pytest.raises(RuntimeError, match="changed my mind"):
+        change_my_mind()
     assert len(seen) == 2
     with witness.reading() as session:
         assert [row.name for row in session.scalars(select(ProjectRow))] == ["one"]
@@ -156,6 +160,17 @@ def test_a_moment_comes_back_in_utc_and_a_naive_one_is_refused(rows: Database) -
     assert stored.tzinfo is UTC
     with pytest.raises(StatementError, match="time zone"), rows.unit_of_work() as uow:
         uow.session.add(ProjectRow(name="naive", created_at=datetime(2026, 1, 1)))  # noqa: DTZ001
+
+
+def test_text_that_no_database_takes_costs_a_character_and_not_a_row(rows: Database) -> None:
+    odd = "a\x00b\ud800c\N{PILE OF POO}"
+    with rows.unit_of_work() as uow:
+        analysis = AnalysisRow(source_kind="archive", options={odd: [odd, "\\u0000"]}, reason=odd)
+        uow.session.add(analysis)
+    with rows.reading() as session:
+        stored = session.get_one(AnalysisRow, analysis.id)
+    assert stored.reason == "a\ufffdb\ufffdc\N{PILE OF POO}"
+    assert stored.options == {odd: [odd, "\\u0000"]}
 
 
 def test_leases_are_set_and_compared_by_the_clock_of_the_database(rows: Database) -> None:

@@ -1,0 +1,144 @@
+"""A worker's own part, in this process and without a broker: from a queued analysis to a settled one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from services.analyses.model import AnalysisOptions
+from services.database import Database
+from services.jobs import repository
+from services.jobs.models import JobKind, JobRow, JobState
+from services.settings import Settings
+from services.snapshots import SnapshotStore, read_directory
+from tests.jobs.support import Bench
+from tests.recovery.support import eventually
+from worker.runner import Runner
+
+MODULE = """
+import os, signal
+import torch
+
+
+class Right(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad_output
+
+
+class Wrong(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return x * grad_output
+
+
+class Deadly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+"""
+
+
+@pytest.fixture
+def submit(database: Database, service_settings: Settings, tmp_path: Path) -> Callable[[str], str]:
+    def make(source: str) -> str:
+        directory = tmp_path / "repository"
+        directory.mkdir(exist_ok=True)
+        (directory / "functions.py").write_text(source, encoding="utf-8")
+        with read_directory(directory) as tree:
+            snapshot = SnapshotStore(service_settings.snapshot_dir).put(tree)
+        bench = Bench(database, service_settings)
+        return bench.analyses.submit(snapshot, AnalysisOptions(checks=("gradcheck",))).analysis_id
+
+    return make
+
+
+@pytest.fixture
+def runner(database: Database, service_settings: Settings) -> Iterator[Callable[..., Runner]]:
+    started: list[Runner] = []
+
+    def make(**changes: object) -> Runner:
+        settings = service_settings.model_copy(update={"sandbox": False, **changes})
+        runner = Runner(settings, database, ["cpu"])
+        runner.start()
+        started.append(runner)
+        return runner
+
+    yield make
+    for runner in started:
+        runner.stop()
+        runner.join()
+
+
+def test_one_doorbell_does_all_there_is_to_do(
+    database: Database, service_settings: Settings, submit: Callable[[str], str], runner: Callable[..., Runner]
+) -> None:
+    analysis_id = submit(MODULE)
+    assert runner().serve("cpu") == 4
+    report = Bench(database, service_settings).analyses.report(analysis_id)
+    assert report.analysis.status == "finished"
+    verdicts = {target.name: [check.verdict for check in target.checks] for target in report.targets}
+    assert verdicts["functions:Right"] == ["pass"]
+    assert verdicts["functions:Wrong"] == ["fail"]
+    assert "pass" not in verdicts["functions:Deadly"]
+    assert not report.gate.passed
+    assert report.tool.torch is not None
+    assert report.tool.sandbox == "off"
+
+
+def test_a_worker_that_can_not_run_anything_says_so_instead_of_trying_for_ever(
+    database: Database, service_settings: Settings, submit: Callable[[str], str], runner: Callable[..., Runner]
+) -> None:
+    analysis_id = submit("import torch\n\n\ndef square(x: torch.Tensor) -> torch.Tensor:\n    return x * x\n")
+    runner(python=Path("/nowhere/python")).serve("cpu")
+    view = Bench(database, service_settings).analyses.get(analysis_id)
+    assert view.status == "partial"
+    assert view.reason is not None
+    assert "/nowhere/python" in view.reason
+    with database.reading() as session:
+        job = session.scalars(select(JobRow).where(JobRow.kind == JobKind.PROBE)).one()
+        assert (job.state, job.losses) == (JobState.INFRA_FAILED, service_settings.max_attempts)
+
+
+def test_a_worker_reports_in_and_says_goodbye(
+    database: Database, service_settings: Settings, runner: Callable[..., Runner]
+) -> None:
+    working = runner()
+
+    def known() -> list[str]:
+        with database.reading() as session:
+            return [row.id for row in repository.live_workers(session, service_settings.heartbeat * 3)]
+
+    eventually(lambda: known() == [working.id], "the worker reports in")
+    working.stop()
+    working.join()
+    assert known() == []
+    assert working.serve("cpu") == 0
+
+
+def test_a_worker_process_never_imports_torch() -> None:
+    code = "import sys, worker.celery_app, worker.__main__; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
