@@ -40,4 +40,4 @@ def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
 def _sources(root: Path, configuration: Configuration) -> list[str]:
     """The Python files of the snapshot that its configuration does not leave out, as paths with forward slashes."""
     paths = (path.relative_to(root).as_posix() for path in root.rglob("*.py") if path.is_file())
-    return sorted(path for path in paths if configuration.selects(path))
+    return sorted(configuration.select(paths))

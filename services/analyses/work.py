@@ -124,6 +124,7 @@ class WorkResults:
             row.configuration = {
                 "policy": POLICY.dump_python(outcome.policy, mode="json"),
                 "tolerances": dict(outcome.tolerances),
+                "checks": list(outcome.checks),
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
