@@ -119,7 +119,8 @@ class UnprotectedDivision(Rule):
         "import torch\ndef f(x, y):\n    return y / (1 + x ** 2)\n",
         "import torch.nn.functional as F\ndef f(x, y):\n    return y / F.softplus(x)\n",
         "import torch\ndef f(x, y):\n    e = torch.exp(x - x.max())\n    return e / e.sum(-1, keepdim=True)\n",
-        "import torch\ndef f(x, k):\n    w = x.softmax(-1)\n    top, _ = w.topk(k)\n    top /= top.sum(-1, keepdim=True)\n"
+        "import torch\ndef f(x, k):\n    w = x.softmax(-1)\n    top, _ = w.topk(k)\n"
+        "    top /= top.sum(-1, keepdim=True)\n"
         "    return top\n",
         # double where: the input of the division is masked
         "import torch\ndef f(x, y):\n    n = x.norm(dim=-1)\n    safe = torch.where(n > 0, n, torch.ones_like(n))\n"
@@ -131,7 +132,8 @@ class UnprotectedDivision(Rule):
         "import torch\ndef f(x, y):\n    n = x.norm()\n    if n == 0:\n        return y\n    return y / n\n",
         "import torch\ndef f(x, y):\n    n = x.norm()\n    assert (n > 0).all()\n    return y / n\n",
         "import torch\ndef f(x, y):\n    n = x.norm()\n    return y / n if n > 0 else y\n",
-        "import torch\ndef f(l, mask):\n    if mask.any():\n        return (l * mask).sum() / mask.sum()\n    return l.sum() * 0\n",
+        "import torch\ndef f(l, mask):\n    if mask.any():\n        return (l * mask).sum() / mask.sum()\n"
+        "    return l.sum() * 0\n",
         # numbers, shapes, arrays
         "import math\nimport torch\ndef f(q, k):\n    return q @ k.transpose(-1, -2) / math.sqrt(q.size(-1))\n",
         "import torch\ndef f(x):\n    return x.sum() / x.shape[0]\n",
@@ -214,11 +216,13 @@ class HandNormalisation(Rule):
         "import torch\ndef f(x):\n    return x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12)\n",
         "import torch\ndef f(x):\n    return x / (x.norm(dim=-1, keepdim=True) + 1e-12)\n",
         "import torch\ndef f(x):\n    return (x - x.mean()) / (x.std() + 1e-8)\n",
-        "import torch\ndef f(x):\n    n = x.norm(dim=-1, keepdim=True)\n    n = torch.clamp(n, min=1e-12)\n    return x / n\n",
+        "import torch\ndef f(x):\n    n = x.norm(dim=-1, keepdim=True)\n    n = torch.clamp(n, min=1e-12)\n"
+        "    return x / n\n",
         "import torch\ndef f(x):\n    a = torch.softmax(x, -1)\n    return a / a.sum(-1, keepdim=True)\n",
         "import torch\ndef f(x):\n    a = torch.exp(x)\n    return a / a.sum(-1, keepdim=True)\n",
         "import torch\ndef f(x, eps=1e-5):\n    a = x.abs() + eps\n    return a / a.sum(-1, keepdim=True)\n",
-        "import torch\ndef f(x):\n    with torch.no_grad():\n        s = x.sum()\n        if s > 0:\n            return x / s\n    return x\n",
+        "import torch\ndef f(x):\n    with torch.no_grad():\n        s = x.sum()\n        if s > 0:\n"
+        "            return x / s\n    return x\n",
         # a parameter is divided by its own norm: it is zero only if somebody makes it so
         "import torch\nfrom torch import nn\nclass W(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.v = nn.Parameter(torch.randn(3))\n    def forward(self, x):\n"

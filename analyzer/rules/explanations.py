@@ -34,9 +34,10 @@ def hypothesis(file: FileContext, singular: Singular) -> dict[str, object]:
 
 def path_of(file: FileContext, singular: Singular, judgement: Judgement) -> tuple[tuple[ast.AST, str], ...]:
     """Where the operand was defined, and where the zero comes from, when these are other lines."""
-    steps: list[tuple[ast.AST, str]] = []
-    for binding in file.values.definitions(singular.operand):
-        steps.append((binding.statement, f"`{binding.name}` is assigned here, and nothing keeps it from zero"))
+    steps: list[tuple[ast.AST, str]] = [
+        (binding.statement, f"`{binding.name}` is assigned here, and nothing keeps it from zero")
+        for binding in file.values.definitions(singular.operand)
+    ]
     origin = judgement.value.origin
     if origin is not None and origin is not singular.node:
         because = judgement.value.zero_because

@@ -56,7 +56,8 @@ class LogarithmAtZero(Rule):
         "import torch\ndef f(x):\n    return torch.log(1 + torch.exp(-x.abs()))\n",
         "import math\nimport torch\ndef f(x):\n    return x * math.log(x.shape[0])\n",
         "import torch\ndef f(x):\n    return torch.log(x)\n",
-        "import torch\ndef log(t, eps=1e-20):\n    return torch.log(t.clamp(min=eps))\ndef f(x):\n    return log(x.softmax(-1))\n",
+        "import torch\ndef log(t, eps=1e-20):\n    return torch.log(t.clamp(min=eps))\ndef f(x):\n"
+        "    return log(x.softmax(-1))\n",
         "import torch\ndef f(x):\n    n = x.norm()\n    if n > 0:\n        return n.log()\n    return n\n",
         "import torch\ndef f(x):\n    p = x.softmax(-1)\n    return torch.where(p > 0, p, torch.ones_like(p)).log()\n",
         "import torch\ndef f(x):\n    p = x.softmax(-1)\n    return p[p > 0].log()\n",

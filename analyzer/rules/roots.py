@@ -28,9 +28,9 @@ def _roots(file: FileContext) -> Iterator[tuple[Singular, Judgement]]:
         value = judgement.value
         if value.positive or value.is_number or value.zero is Zero.EXCLUDED:
             continue
-        if (value.non_negative or _added_epsilon(file, singular.node)) and judgement.differentiable:
-            if not judgement.guarded:
-                yield singular, judgement
+        speaks = value.non_negative or _added_epsilon(file, singular.node) is not None
+        if speaks and judgement.differentiable and not judgement.guarded:
+            yield singular, judgement
 
 
 def _added_epsilon(file: FileContext, root: ast.expr | ast.stmt) -> ast.BinOp | None:

@@ -52,12 +52,14 @@ class WhereNanTrap(Rule):
         "import torch\ndef f(x, n):\n    safe_n = torch.where(n == 0, torch.ones_like(n), n)\n"
         "    return torch.where(n == 0, 0.0, x / safe_n)\n",
         "import torch\ndef f(x, n):\n    n_safe = n.clamp(min=1e-6)\n    return torch.where(n > 0, x / n_safe, 0.0)\n",
-        "import torch\ndef f(x, n):\n    safe = n.masked_fill(n == 0, 1.0)\n    return torch.where(n > 0, x / safe, 0.0)\n",
+        "import torch\ndef f(x, n):\n    safe = n.masked_fill(n == 0, 1.0)\n"
+        "    return torch.where(n > 0, x / safe, 0.0)\n",
         "import torch\ndef f(x):\n    return torch.where(x > 0, (x.abs() + 1e-6).sqrt(), 0.0)\n",
         # nothing here is differentiated
         "import torch\n@torch.no_grad()\ndef f(x, n):\n    return torch.where(n > 0, x / n, 0.0)\n",
         "import torch\ndef f(x):\n    x = x.detach()\n    return torch.where(x > 0, x.log(), 0.0)\n",
-        "import torch\nclass RecallMetric:\n    def compute(self, tp, n):\n        return torch.where(n > 0, tp / n, 0.0)\n",
+        "import torch\nclass RecallMetric:\n    def compute(self, tp, n):\n"
+        "        return torch.where(n > 0, tp / n, 0.0)\n",
         # the condition is about something else
         "import torch\ndef f(x, n, flag):\n    return torch.where(flag, x / n, x)\n",
         "import torch\ndef f(x, n):\n    return torch.where(x > 0, x / n, x * n)\n",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.syntax import FunctionNode, parameters, terminal_name
 from analyzer.values.bindings import Binding, FunctionBindings
+from analyzer.values.conventions import is_epsilon, is_setting, named_number, parameter_value
 from analyzer.values.domain import (
     OTHER,
     SIZE,
@@ -44,40 +45,6 @@ if TYPE_CHECKING:
 _MAX_DEPTH = 40
 _MAX_HELPER_DEPTH = 2
 
-_NUMBER_ANNOTATIONS = frozenset({"int", "float", "bool", "str", "Number", "Scalar"})
-_ARRAY_ANNOTATIONS = frozenset({"ndarray", "NDArray", "ArrayLike", "DataFrame", "Image"})
-_TENSOR_ANNOTATIONS = frozenset({"Tensor", "FloatTensor"})
-_INTEGER_TENSOR_ANNOTATIONS = frozenset({"LongTensor", "IntTensor", "BoolTensor", "ByteTensor"})
-_EPSILON_WORDS = ("eps", "epsilon", "tiny", "smooth", "jitter")
-_NUMBER_WORDS = frozenset(
-    {
-        *(
-            "dim",
-            "axis",
-            "scale_factor",
-            "temperature",
-            "num_heads",
-            "head_dim",
-            "embed_dim",
-            "num_classes",
-            "world_size",
-        ),
-        *(
-            "batch_size",
-            "bs",
-            "n_heads",
-            "hidden_size",
-            "seq_len",
-            "height",
-            "width",
-            "stride",
-            "kernel_size",
-            "keepdim",
-        ),
-    }
-)
-_MASK_NAME = re.compile(r"(^|_)(masks?|valid|visible|keep)$|^(masks?|is|has)_")
-_NO_GRADIENT_WORDS = ("mask", "target", "label", "index", "indices", "idx", "timestep", "position", "bucket", "freq")
 # Modules that aren't torch but whose results are no tensors either.
 _NUMBER_MODULES = ("math.", "cmath.", "random.", "time.", "statistics.", "os.", "fractions.", "decimal.")
 _ARRAY_MODULES = ("numpy.", "scipy.", "cv2.", "pandas.", "sklearn.", "PIL.", "skimage.")
@@ -93,6 +60,16 @@ _POSITIVE_MODULES = {
 _DECOMPOSITION = re.compile(r"svd|eig|(^|_)qr($|_)|null|lstsq|solve|cholesky|normali[sz]e|orthogonal|unit")
 _FROM_DECOMPOSITION = Value(kind=Kind.TENSOR, screened=True)
 _FINFO_POSITIVE = frozenset({"eps", "tiny", "smallest_normal", "resolution", "max"})
+# Unpacked calls: values and their indices; parts of one tensor; and what else is known by name.
+_SELECTIONS = frozenset({"max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin"})
+_PARTITIONS = frozenset({"chunk", "split", "unbind", "broadcast_tensors", "tensor_split"})
+_ELEMENTS = {
+    "size": SIZE,
+    "where": Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO),
+    "nonzero": Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO),
+    "unravel_index": Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO),
+    "meshgrid": Value(Kind.TENSOR, gradient=Gradient.NO),
+}
 _TENSOR_SHAPE_ATTRIBUTES = frozenset({"shape", "ndim"})
 _VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
@@ -178,32 +155,31 @@ class Evaluator:
     # --- expressions -------------------------------------------------------------------------------------------
 
     def _evaluate(self, expression: ast.expr) -> Value:
-        if isinstance(expression, ast.Constant):
-            return _constant(expression.value)
-        if isinstance(expression, ast.Name):
-            return self._name(expression)
-        if isinstance(expression, ast.BinOp):
-            return self._binary(expression)
-        if isinstance(expression, ast.Call):
-            return self._call(expression)
-        if isinstance(expression, ast.Attribute):
-            return self._attribute(expression)
-        if isinstance(expression, ast.Subscript):
-            return self._subscript(expression)
-        if isinstance(expression, ast.UnaryOp):
-            return self._unary(expression)
-        if isinstance(expression, ast.IfExp):
-            return join([self.value(expression.body), self.value(expression.orelse)])
-        if isinstance(expression, ast.NamedExpr):
-            return self.value(expression.value)
-        if isinstance(expression, (ast.Compare, ast.BoolOp)):
-            return self._condition(expression)
-        return UNKNOWN
+        handler = _HANDLERS.get(type(expression))
+        return handler(self, expression) if handler is not None else UNKNOWN
 
-    def _condition(self, expression: ast.Compare | ast.BoolOp) -> Value:
-        if isinstance(expression, ast.BoolOp):
-            # `eps or 1e-6`: any of them.
-            return join([self.value(operand) for operand in expression.values])
+    def _literal(self, expression: ast.Constant) -> Value:
+        value = expression.value
+        if value is None or isinstance(value, str):
+            return OTHER
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return SOME_NUMBER
+        try:
+            return number(float(value))
+        except OverflowError:
+            return SOME_NUMBER
+
+    def _conditional(self, expression: ast.IfExp) -> Value:
+        return join([self.value(expression.body), self.value(expression.orelse)])
+
+    def _named(self, expression: ast.NamedExpr) -> Value:
+        return self.value(expression.value)
+
+    def _alternatives(self, expression: ast.BoolOp) -> Value:
+        """`eps or 1e-6`: any of them."""
+        return join([self.value(operand) for operand in expression.values])
+
+    def _comparison(self, expression: ast.Compare) -> Value:
         sides = [self.value(side) for side in (expression.left, *expression.comparators)]
         if all(side.kind in (Kind.NUMBER, Kind.OTHER) for side in sides):
             return SOME_NUMBER
@@ -227,48 +203,16 @@ class Evaluator:
         return operand
 
     def _binary(self, expression: ast.BinOp) -> Value:
-        left, right = self.value(expression.left), self.value(expression.right)
-        return self._combine(expression.op, left, right, expression, expression.left, expression.right)
-
-    def _combine(
-        self,
-        operator: ast.operator,
-        left: Value,
-        right: Value,
-        node: ast.AST,
-        left_source: ast.expr | None = None,
-        right_source: ast.expr | None = None,
-    ) -> Value:
-        if isinstance(operator, ast.Add):
-            return add(left, right)
-        if isinstance(operator, ast.Sub):
-            spread = self._spread(left_source, right_source)
+        if isinstance(expression.op, ast.Sub):
+            spread = self._spread(expression.left, expression.right)
             if spread is not None:
                 return spread
-            return subtract(left, right, node=node)
-        if isinstance(operator, ast.Mult):
-            if left_source is not None and right_source is not None and _same_source(left_source, right_source):
-                return squared(left, node=node)
-            return multiply(left, right)
-        if isinstance(operator, ast.Div):
-            return divide(left, right)
-        if isinstance(operator, ast.Pow):
-            return power(left, right, node=node)
-        if isinstance(operator, (ast.BitAnd, ast.BitOr, ast.BitXor)):
-            return replace(join([left, right]), mask=True)
-        if isinstance(operator, ast.FloorDiv) and left.is_number and right.is_number:
-            return SIZE if left.non_negative and right.non_negative else SOME_NUMBER
-        gradient = join([left, right]).gradient
-        if left.kind is Kind.NUMBER and right.kind is Kind.NUMBER:
-            return SOME_NUMBER
-        kind = Kind.TENSOR if isinstance(operator, ast.MatMult) else join([left, right]).kind
-        non_negative = isinstance(operator, ast.MatMult) and left.non_negative and right.non_negative
-        return Value(kind=kind, gradient=gradient, low=0.0 if non_negative else -math.inf)
+        if isinstance(expression.op, ast.Mult) and _same_source(expression.left, expression.right):
+            return squared(self.value(expression.left), node=expression)
+        return _combine(expression.op, self.value(expression.left), self.value(expression.right), expression)
 
-    def _spread(self, left: ast.expr | None, right: ast.expr | None) -> Value | None:
+    def _spread(self, left: ast.expr, right: ast.expr) -> Value | None:
         """The difference between a tensor's maximum and its minimum, which is zero when all elements are equal."""
-        if left is None or right is None:
-            return None
         upper, lower = self._extreme_of(left, "max"), self._extreme_of(right, "min")
         if upper is None or lower is None or not _same_source(upper, lower):
             return None
@@ -281,7 +225,7 @@ class Evaluator:
             gradient=value.gradient,
             zero=Zero.CERTAIN_ORIGIN,
             zero_because="when all elements are equal",
-            origin=self._file.parent(left) if self._file.parent(left) is self._file.parent(right) else left,
+            origin=self._file.parent(left),
         )
 
     def _extreme_of(self, expression: ast.expr, which: str) -> ast.expr | None:
@@ -322,7 +266,7 @@ class Evaluator:
                 if bindings or arguments:
                     values = [self._binding(binding) for binding in bindings]
                     if arguments and may_be_none:
-                        values.append(self._parameter(scope, arguments[0]))
+                        values.append(parameter_value(scope, arguments[0]))
                     return self._after_index_assignments(values, bindings)
             inside = scope
             statement = self._file.statement(scope)
@@ -373,77 +317,24 @@ class Evaluator:
         if statement.target in self._pending or binding.operator is None:
             return UNKNOWN
         before = self.value(statement.target)
-        return self._combine(binding.operator, before, value, statement)
+        return _combine(binding.operator, before, value, statement)
 
     def _element(self, source: ast.expr, position: int, value: Value) -> Value:
         """One part of an unpacked result."""
         if isinstance(source, ast.Attribute) and source.attr == "shape":
             return SIZE
-        if isinstance(source, ast.Call):
-            name = terminal_name(source.func) or ""
-            if _DECOMPOSITION.search(name):
-                return value
-            if name in ("max", "min", "topk", "sort", "median", "mode", "kthvalue", "cummax", "cummin"):
-                return value if position == 0 else Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO)
-            if name in ("chunk", "split", "unbind", "broadcast_tensors", "tensor_split"):
-                return value
-            if name in ("std_mean", "var_mean") and position == 0:
-                operand = source.args[0] if source.args else None
-                gradient = self.value(operand).gradient if operand is not None else Gradient.UNKNOWN
-                return Value(
-                    Kind.TENSOR,
-                    0.0,
-                    gradient=gradient,
-                    zero=Zero.CERTAIN_ORIGIN,
-                    zero_because="for constant input",
-                    origin=source,
-                )
-            if name == "size":
-                return SIZE
-            if name in ("where", "nonzero", "meshgrid", "unravel_index"):
-                return Value(Kind.INTEGER_TENSOR if name != "meshgrid" else Kind.TENSOR, gradient=Gradient.NO)
-        return UNKNOWN
-
-    def _parameter(self, function: FunctionNode, parameter: ast.arg) -> Value:
-        default = _default_of(function, parameter)
-        value = self._annotated(parameter.annotation)
-        if value is not None:
-            if value.kind is Kind.NUMBER:
-                return _named_number(parameter.arg, default)
-            return _named_tensor(parameter.arg, value)
-        if isinstance(default, ast.Constant) and type(default.value) in (int, float):
-            return _named_number(parameter.arg, default)
-        if isinstance(default, ast.UnaryOp) and isinstance(default.operand, ast.Constant):
-            return SOME_NUMBER
-        if isinstance(default, ast.Constant) and isinstance(default.value, (bool, str)):
-            return SOME_NUMBER
-        if parameter.arg in ("self", "cls"):
-            return OTHER
-        if _is_epsilon(parameter.arg) or parameter.arg in _NUMBER_WORDS:
-            return _named_number(parameter.arg, None)
-        return _named_tensor(parameter.arg, UNKNOWN)
-
-    @staticmethod
-    def _annotated(annotation: ast.expr | None) -> Value | None:
-        """What an annotation says; a union that holds a tensor may be a tensor."""
-        if annotation is None:
-            return None
-        names = {terminal_name(node) for node in ast.walk(annotation)}
-        names |= {
-            word
-            for node in ast.walk(annotation)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-            for word in node.value.replace("[", " ").replace("]", " ").replace("|", " ").replace(".", " ").split()
-        }
-        if names & _INTEGER_TENSOR_ANNOTATIONS and not names & _TENSOR_ANNOTATIONS:
-            return Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO)
-        if names & _TENSOR_ANNOTATIONS:
-            return UNKNOWN_TENSOR
-        if names & _ARRAY_ANNOTATIONS:
-            return Value(Kind.ARRAY, gradient=Gradient.NO)
-        if names & _NUMBER_ANNOTATIONS:
-            return SOME_NUMBER
-        return None
+        if not isinstance(source, ast.Call):
+            return UNKNOWN
+        name = terminal_name(source.func) or ""
+        if name in _SELECTIONS:
+            return value if position == 0 else Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO)
+        if name in _PARTITIONS or _DECOMPOSITION.search(name):
+            return value
+        if name in ("std_mean", "var_mean") and position == 0:
+            gradient = self.value(source.args[0]).gradient if source.args else Gradient.UNKNOWN
+            spread = Value(Kind.TENSOR, 0.0, gradient=gradient, zero=Zero.CERTAIN_ORIGIN, origin=source)
+            return replace(spread, zero_because="for constant input")
+        return _ELEMENTS.get(name, UNKNOWN)
 
     def _module_name(self, name: ast.Name) -> Value:
         if name.id in self._file.imports:
@@ -451,8 +342,8 @@ class Evaluator:
         bindings = self.bindings(self._file.tree).all(name.id)
         if bindings:
             return join([self._binding(binding) for binding in bindings])
-        if _is_epsilon(name.id):
-            return _named_number(name.id, None)
+        if is_epsilon(name.id):
+            return named_number(name.id, None)
         return UNKNOWN
 
     # --- attributes --------------------------------------------------------------------------------------------
@@ -460,36 +351,31 @@ class Evaluator:
     def _attribute(self, expression: ast.Attribute) -> Value:
         qualified = self._file.qualified_name(expression)
         if qualified is not None:
-            if qualified in ("math.pi", "math.e", "numpy.pi", "torch.pi", "math.tau"):
+            if qualified.rpartition(".")[2] in ("pi", "e", "tau"):
                 return number(math.pi)
             return SOME_NUMBER if qualified.startswith((*_NUMBER_MODULES, *_ARRAY_MODULES)) else OTHER
-        if expression.attr in _TENSOR_SHAPE_ATTRIBUTES:
-            return SIZE
-        limits = terminal_name(expression.value.func) if isinstance(expression.value, ast.Call) else None
-        if limits in ("finfo", "iinfo") and expression.attr in _FINFO_POSITIVE:
-            return Value(Kind.NUMBER, 0.0, low_open=True, gradient=Gradient.NO, zero=Zero.EXCLUDED)
-        if expression.attr in _VIEW_ATTRIBUTES:
-            return self.value(expression.value)
-        if expression.attr == "data":
-            return replace(self.value(expression.value), gradient=Gradient.NO)
-        if expression.attr == "grad":
-            return Value(Kind.TENSOR, gradient=Gradient.NO)
-        if expression.attr == "values" and isinstance(expression.value, ast.Call):
-            return self.value(expression.value)
         if isinstance(expression.value, ast.Name) and expression.value.id == "self":
             return self._self_attribute(expression)
-        if _is_epsilon(expression.attr):
-            return _named_number(expression.attr, None)
-        if isinstance(expression.value, ast.Attribute) and expression.value.attr in (
-            "config",
-            "cfg",
-            "args",
-            "hparams",
-        ):
-            return SOME_NUMBER
-        if isinstance(expression.value, ast.Name) and expression.value.id in ("config", "cfg", "args", "hparams"):
-            return SOME_NUMBER
-        return UNKNOWN
+        of_tensor = self._tensor_attribute(expression)
+        if of_tensor is not None:
+            return of_tensor
+        if is_epsilon(expression.attr):
+            return named_number(expression.attr, None)
+        return SOME_NUMBER if is_setting(expression) else UNKNOWN
+
+    def _tensor_attribute(self, expression: ast.Attribute) -> Value | None:
+        """`x.shape`, `x.T`, `x.data`, `torch.finfo(t).eps`: what an attribute says, whatever `x` is."""
+        name, owner = expression.attr, expression.value
+        if name in _TENSOR_SHAPE_ATTRIBUTES:
+            return SIZE
+        maker = terminal_name(owner.func) if isinstance(owner, ast.Call) else None
+        if maker in ("finfo", "iinfo") and name in _FINFO_POSITIVE:
+            return Value(Kind.NUMBER, 0.0, low_open=True, gradient=Gradient.NO, zero=Zero.EXCLUDED)
+        if name in _VIEW_ATTRIBUTES or (name == "values" and maker is not None):
+            return self.value(owner)
+        if name == "data":
+            return replace(self.value(owner), gradient=Gradient.NO)
+        return Value(Kind.TENSOR, gradient=Gradient.NO) if name == "grad" else None
 
     def _self_attribute(self, expression: ast.Attribute) -> Value:
         function = self._file.enclosing_function(expression)
@@ -501,7 +387,7 @@ class Evaluator:
         owner = self._file.enclosing_class(expression)
         assigned = self._class_attributes(owner).get(expression.attr) if owner is not None else None
         if not assigned:
-            return _named_number(expression.attr, None) if _is_epsilon(expression.attr) else UNKNOWN
+            return named_number(expression.attr, None) if is_epsilon(expression.attr) else UNKNOWN
         values = [self.value(value) if value is not None else UNKNOWN for value in assigned]
         if (owner, expression.attr) in self._buffers:
             values = [replace(value, kind=Kind.TENSOR, gradient=Gradient.NO) for value in values]
@@ -655,61 +541,31 @@ class Evaluator:
         return self._file.qualified_name(expression) is not None
 
 
-def _constant(value: object) -> Value:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return OTHER if value is None or isinstance(value, str) else SOME_NUMBER
-    try:
-        return number(float(value))
-    except OverflowError:
-        return SOME_NUMBER
+def _combine(operator: ast.operator, left: Value, right: Value, node: ast.AST) -> Value:
+    """The value of `left operator right`."""
+    plain = _ARITHMETIC.get(type(operator))
+    if plain is not None:
+        return plain(left, right)
+    if isinstance(operator, ast.Sub):
+        return subtract(left, right, node=node)
+    if isinstance(operator, ast.Pow):
+        return power(left, right, node=node)
+    either = join([left, right])
+    if isinstance(operator, (ast.BitAnd, ast.BitOr, ast.BitXor)):
+        return replace(either, mask=True)
+    if either.kind is Kind.NUMBER:
+        return SIZE if left.non_negative and right.non_negative else SOME_NUMBER
+    is_product = isinstance(operator, ast.MatMult)
+    return Value(
+        kind=Kind.TENSOR if is_product else either.kind,
+        gradient=either.gradient,
+        low=0.0 if is_product and left.non_negative and right.non_negative else -math.inf,
+    )
 
 
 def _largest(values: Sequence[Value]) -> Value:
     result = replace(join(list(values)), low=max(value.low for value in values))
     return result.without_zero() if any(value.positive for value in values) else result
-
-
-def _default_of(function: FunctionNode, parameter: ast.arg) -> ast.expr | None:
-    arguments = function.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    if parameter in positional:
-        position = positional.index(parameter) - (len(positional) - len(arguments.defaults))
-        return arguments.defaults[position] if position >= 0 else None
-    if parameter in arguments.kwonlyargs:
-        return arguments.kw_defaults[arguments.kwonlyargs.index(parameter)]
-    return None
-
-
-def _named_number(name: str, default: ast.expr | None) -> Value:
-    """A number passed in: its default stands for it where the name promises that it is one of the small ones."""
-    value = default.value if isinstance(default, ast.Constant) else None
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return number(float(value)) if _is_epsilon(name) else replace(SOME_NUMBER, low=0.0 if value >= 0 else -math.inf)
-    if _is_epsilon(name):
-        return Value(Kind.NUMBER, 0.0, low_open=True, gradient=Gradient.NO, zero=Zero.EXCLUDED)
-    return SOME_NUMBER
-
-
-def _named_tensor(name: str, value: Value) -> Value:
-    """A tensor passed in: masks are selections, and labels carry no gradient."""
-    lowered = name.lower()
-    if _MASK_NAME.search(lowered):
-        return replace(
-            value,
-            low=0.0,
-            gradient=Gradient.NO,
-            mask=True,
-            zero=Zero.CERTAIN_ORIGIN,
-            zero_because="where nothing is selected",
-        )
-    if any(word in lowered for word in _NO_GRADIENT_WORDS):
-        return replace(value, gradient=Gradient.NO)
-    return value
-
-
-def _is_epsilon(name: str) -> bool:
-    lowered = name.lower()
-    return any(word in lowered for word in _EPSILON_WORDS) and "step" not in lowered and "reps" not in lowered
 
 
 def _binding_key(expression: ast.expr) -> str | None:
@@ -738,3 +594,23 @@ def _selects_by_value(index: ast.expr, name: str | None) -> bool:
 
 def _same_source(left: ast.expr, right: ast.expr) -> bool:
     return type(left) is type(right) and ast.dump(left) == ast.dump(right)
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Value, Value], Value]] = {
+    ast.Add: add,
+    ast.Mult: multiply,
+    ast.Div: divide,
+}
+_HANDLERS: dict[type[ast.expr], Callable[[Evaluator, Any], Value]] = {
+    ast.Constant: Evaluator._literal,
+    ast.Name: Evaluator._name,
+    ast.BinOp: Evaluator._binary,
+    ast.Call: Evaluator._call,
+    ast.Attribute: Evaluator._attribute,
+    ast.Subscript: Evaluator._subscript,
+    ast.UnaryOp: Evaluator._unary,
+    ast.IfExp: Evaluator._conditional,
+    ast.NamedExpr: Evaluator._named,
+    ast.Compare: Evaluator._comparison,
+    ast.BoolOp: Evaluator._alternatives,
+}

@@ -141,9 +141,10 @@ def tests_value(test: ast.expr, names: frozenset[str], file: FileContext) -> boo
         if key in names:
             return True
         definition = file.values.single_definition(node)
-        if definition is not None and not file.values.value(definition).kind is Kind.NUMBER:
-            if any(inner in names for inner, _ in value_names(definition)):
-                return True
+        if definition is None or file.values.value(definition).kind is Kind.NUMBER:
+            continue
+        if any(inner in names for inner, _ in value_names(definition)):
+            return True
     return False
 
 
@@ -161,21 +162,28 @@ def _about_value(node: ast.expr, test: ast.expr, file: FileContext) -> bool:
         outer = file.parent(child)
         if outer is None:
             return True
-        if isinstance(outer, ast.Attribute) and outer.attr in _SHAPE_ATTRIBUTES:
-            return False
-        if isinstance(outer, ast.Attribute) and outer.attr in _SIZE_ATTRIBUTES:
+        if _is_about_size(outer):
             return _compares_with_small_constant(test)
-        if isinstance(outer, ast.Call) and terminal_name(outer.func) in _NOT_ABOUT_VALUES:
-            return False
-        if isinstance(outer, ast.Call) and terminal_name(outer.func) == "len":
-            return _compares_with_small_constant(test)
-        if isinstance(outer, ast.Compare) and any(
-            isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in outer.ops
-        ):
+        if _is_about_type(outer):
             return False
         child = outer
     # A bare name as the whole condition (`if mask:`) is a test for None or for emptiness, hardly one of values.
     return child is not node or isinstance(file.parent(test), (ast.UnaryOp, ast.Assert))
+
+
+def _is_about_size(outer: ast.AST) -> bool:
+    if isinstance(outer, ast.Attribute):
+        return outer.attr in _SIZE_ATTRIBUTES
+    return isinstance(outer, ast.Call) and terminal_name(outer.func) == "len"
+
+
+def _is_about_type(outer: ast.AST) -> bool:
+    if isinstance(outer, ast.Attribute):
+        return outer.attr in _SHAPE_ATTRIBUTES
+    if isinstance(outer, ast.Call):
+        return terminal_name(outer.func) in _NOT_ABOUT_VALUES
+    identity = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+    return isinstance(outer, ast.Compare) and any(isinstance(operator, identity) for operator in outer.ops)
 
 
 def _compares_with_small_constant(test: ast.expr) -> bool:

@@ -100,10 +100,16 @@ def test_a_buffer_carries_no_gradient() -> None:
 
 
 def test_definitions_are_followed_over_branches_and_loops() -> None:
-    both = "import torch\ndef f(x, c, y):\n    n = x.norm()\n    if c:\n        n = n.clamp(min=1e-6)\n{}    return y / n\n"
+    both = (
+        "import torch\ndef f(x, c, y):\n    n = x.norm()\n    if c:\n        n = n.clamp(min=1e-6)\n"
+        "{}    return y / n\n"
+    )
     assert severities(both.format("")) == [("GP101", "warning")]
     assert severities(both.format("    else:\n        n = n + 1e-6\n")) == []
-    loop = "import torch\ndef f(x, y):\n    n = x.exp()\n    for _ in range(3):\n        y = y / n\n        n = x.norm()\n    return y\n"
+    loop = (
+        "import torch\ndef f(x, y):\n    n = x.exp()\n    for _ in range(3):\n        y = y / n\n"
+        "        n = x.norm()\n    return y\n"
+    )
     assert severities(loop) == [("GP101", "warning")]
 
 
