@@ -111,7 +111,8 @@ def collision_key(path: str) -> str:
     """What two paths share when a file system that ignores case or normalises Unicode takes them for one."""
     if path.isascii():
         return path.lower()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+    # "Canonical caseless matching", definition D145 of the Unicode standard.
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
 
 
 def directory_left_out(name: str) -> str | None:
