@@ -326,6 +326,21 @@ say([refusal(lambda: syscall({system_call("ioctl")}, 0, request, 0)) for request
     assert confined.run(code).answer == ["EPERM"] * 3
 
 
+def test_the_signal_that_ties_a_job_to_its_worker_can_not_be_changed(confined: Inside) -> None:
+    """In mode U the first process is open to the payload, but is under the same filter."""
+    code = f"""
+signal_now = ctypes.c_int(-1)
+syscall({system_call("prctl")}, 1, 15)
+syscall({system_call("prctl")}, 2**32 + 1, 15)
+syscall({system_call("prctl")}, 2, ctypes.byref(signal_now))
+filtered = [line for line in open("/proc/1/status") if line.startswith("Seccomp:")]
+say([signal_now.value, filtered[0].split()[1]])
+"""
+    signal_now, filtered = confined.run(code).answer
+    assert signal_now != 15
+    assert filtered == "2"
+
+
 FOREIGN_CALLS = {"x86_64": [0x40000000 + 39]}.get(platform.machine(), [])  # getpid by the numbers of x32
 
 

@@ -65,6 +65,11 @@ NAMESPACE_FLAGS: Final = (
 # linux/tty.h: putting characters into a terminal's input, by either way
 TERMINAL_INJECTION: Final = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 
+# linux/prctl.h. Done by nobody and reported as done: in mode U a payload can write into the memory of bwrap's first
+# process (same uid, /proc/1/mem) and could make it forget that it dies with its worker. Refusing with an error would
+# break torch.multiprocessing, which asks for this signal in each child; in a sandbox all die together anyway.
+SET_PARENT_DEATH_SIGNAL: Final = 1
+
 # AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK (getifaddrs) are confined by the network namespace. The others are refused:
 # AF_VSOCK (40) reaches the host of a virtual machine from any network namespace, AF_ALG (38) is kernel cryptography.
 SOCKET_FAMILIES: Final = frozenset({1, 2, 10, 16})
@@ -103,6 +108,7 @@ def filter_program() -> bytes:
     for request in TERMINAL_INJECTION:
         # The kernel reads the low 32 bits only: comparing all 64 could be got around by setting a high one.
         rules.add_rule(refuse, "ioctl", library.Arg(1, library.MASKED_EQ, _LOW_HALF, request))
+    rules.add_rule(library.ERRNO(0), "prctl", library.Arg(0, library.MASKED_EQ, _LOW_HALF, SET_PARENT_DEATH_SIGNAL))
     for call in ("socket", "socketpair"):
         # A family with high bits set is above every allowed one, so all 64 bits may be compared here.
         rules.add_rule(refuse, call, library.Arg(0, library.GE, _FIRST_FAMILY_ABOVE))
