@@ -195,7 +195,12 @@ def test_pruned_attention_writes_behind_autograd() -> None:
     [
         ("vislang.losses", "ContrastiveLoss", (), (torch.eye(3), torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 0, 1]]))),
         ("vislang.losses", "FocalLoss", (), (torch.tensor([[-200.0]]), torch.tensor([[1.0]]))),
-        ("vislang.losses", "box_iou_loss", None, (torch.ones(1, 4), torch.ones(1, 4))),
+        (
+            "vislang.losses",
+            "aspect_loss",
+            None,
+            (torch.tensor([[0.0, 0.5, 1.0, 0.5]]), torch.tensor([[0.0, 0.0, 1.0, 1.0]])),
+        ),
         ("vislang.losses", "spread_loss", None, (torch.randn(3, 4),)),
         ("vislang.blocks", "RMSNorm", (4,), (torch.zeros(2, 4),)),
         ("vislang.blocks", "RootPool", (), (torch.tensor([[[[-1.0, 1.0]]]]),)),
@@ -216,6 +221,7 @@ def test_the_numerical_faults_give_nan_gradients(module: str, name: str, argumen
         ("masked_mean", (torch.randn(2, 3), torch.zeros(2, 3))),
         ("attention_entropy", (torch.tensor([[1.0, 0.0, 0.0]]),)),
         ("log_depth_error", (torch.randn(2, 2), torch.full((2, 2), -1.0))),
+        ("box_iou_loss", (torch.ones(1, 4), torch.ones(1, 4))),
         ("balanced", None),
     ],
 )

@@ -1,5 +1,7 @@
 """Losses between the towers and over boxes, and a few regularisers."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -30,24 +32,37 @@ class FocalLoss(nn.Module):
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         prob = torch.sigmoid(logits)
-        hit = prob * target + (1.0 - prob) * (1.0 - target)
+        hit = torch.where(target > 0.5, prob, 1.0 - prob)
         weight = self.alpha * target + (1.0 - self.alpha) * (1.0 - target)
         return (-weight * (1.0 - hit) ** self.gamma * torch.log(hit)).mean()
 
 
-def box_area(box: Tensor) -> Tensor:
-    """Areas of boxes given as (x1, y1, x2, y2): [N, 4] -> [N]."""
-    return (box[:, 2] - box[:, 0]).clamp(min=0) * (box[:, 3] - box[:, 1]).clamp(min=0)
+def box_sides(box: Tensor) -> tuple[Tensor, Tensor]:
+    """Widths and heights of boxes given as (x1, y1, x2, y2): [N, 4] -> [N], [N]; none is negative."""
+    return (box[:, 2] - box[:, 0]).clamp(min=0), (box[:, 3] - box[:, 1]).clamp(min=0)
 
 
 def box_iou_loss(predicted: Tensor, target: Tensor) -> Tensor:
     """One minus the intersection over union of matched boxes (x1, y1, x2, y2)."""
     left_top = torch.maximum(predicted[:, :2], target[:, :2])
     right_bottom = torch.minimum(predicted[:, 2:], target[:, 2:])
-    sides = (right_bottom - left_top).clamp(min=0)
-    overlap = sides[:, 0] * sides[:, 1]
-    union = box_area(predicted) + box_area(target) - overlap
-    return (1.0 - overlap / union).mean()
+    overlap = (right_bottom - left_top).clamp(min=0).prod(dim=-1)
+    width, height = box_sides(predicted)
+    target_width, target_height = box_sides(target)
+    union = width * height + target_width * target_height - overlap
+    return (1.0 - overlap / union.clamp(min=1e-6)).mean()
+
+
+def box_angle(box: Tensor) -> Tensor:
+    """The angle of a box's diagonal, which tells its aspect ratio: [N, 4] -> [N]."""
+    width = (box[:, 2] - box[:, 0]).clamp(min=0)
+    height = (box[:, 3] - box[:, 1]).clamp(min=0)
+    return torch.atan(width / height)
+
+
+def aspect_loss(predicted: Tensor, target: Tensor) -> Tensor:
+    """The aspect ratio term of the complete IoU loss (Zheng et al., 2020)."""
+    return 4.0 / math.pi**2 * (box_angle(predicted) - box_angle(target)).square().mean()
 
 
 def spread_loss(features: Tensor, margin: float = 1.0) -> Tensor:
