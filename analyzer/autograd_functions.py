@@ -8,12 +8,11 @@ know rules.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from analyzer.context import AUTOGRAD_FUNCTION_NAMES, FileContext
-from analyzer.facts import operations
+from analyzer.gradient_returns import Gradients, Returns, is_none, own_nodes
 from analyzer.syntax import FunctionNode, dotted_name
 
 _METHODS = ("forward", "backward", "vjp", "setup_context")
@@ -37,16 +36,6 @@ class Unpack:
     count: int
     names: tuple[str, ...]
     exact: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """What one `return` of backward gives: `items` when it is told item by item, `is_list` for a list literal."""
-
-    statement: ast.AST
-    count: int
-    items: tuple[ast.expr | None, ...]
-    is_list: bool = False
 
 
 class AutogradFunction:
@@ -178,7 +167,7 @@ class AutogradFunction:
         function = self.backward
         if function is None:
             return []
-        reader = _Returns(self.file, function)
+        reader = Returns(self.file, function)
         found = [
             item
             for node in own_nodes(function)
@@ -192,6 +181,10 @@ class AutogradFunction:
         function = self.backward
         return [] if function is None else [node for node in own_nodes(function) if isinstance(node, ast.Return)]
 
+    def certainly_gives(self, item: ast.expr | None) -> bool:
+        """Whether one item of a `return` of backward is certainly a tensor, not None."""
+        return self.backward is not None and Returns(self.file, self.backward).is_certainly_not_none(item)
+
     def receives_gradient(self, position: int) -> bool | None:
         """Whether backward gives the input at this position a gradient: None when its returns do not tell."""
         if len(self.gradients) != len(self.returns) or not self.gradients:
@@ -199,7 +192,7 @@ class AutogradFunction:
         for item in self.gradients:
             if item.is_list or item.count != len(item.items):
                 return None
-            if position < item.count and not _is_none(item.items[position]):
+            if position < item.count and not is_none(item.items[position]):
                 return True
         return False
 
@@ -207,17 +200,6 @@ class AutogradFunction:
 def autograd_functions(file: FileContext) -> list[AutogradFunction]:
     """The custom autograd Functions of a file."""
     return [AutogradFunction(file, node) for node in file.autograd_functions]
-
-
-def own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
-    """The nodes of a function's body without those of functions, lambdas and classes inside it."""
-    stack: list[ast.AST] = list(function.body)
-    while stack:
-        node = stack.pop()
-        yield node
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            continue
-        stack.extend(ast.iter_child_nodes(node))
 
 
 def _methods(file: FileContext, node: ast.ClassDef) -> tuple[dict[str, FunctionNode], bool]:
@@ -263,170 +245,3 @@ def _unpack(statement: ast.Assign, target: ast.expr) -> Unpack | None:
     if starred:
         return Unpack(statement, len(target.elts) - 1, names, exact=False)
     return Unpack(statement, len(target.elts), names, exact=True)
-
-
-def _is_none(expression: ast.expr | None) -> bool:
-    return expression is None or (isinstance(expression, ast.Constant) and expression.value is None)
-
-
-class _Returns:
-    """Counts what the `return` statements of one backward give, through local names that are assigned once."""
-
-    def __init__(self, file: FileContext, function: FunctionNode) -> None:
-        self._file = file
-        self._function = function
-        self._values: dict[str, list[ast.expr | None]] = {}
-        arguments = function.args
-        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            # A gradient that comes in is one tensor (or None): the name stands for itself.
-            self._values[argument.arg] = []
-        for argument in (arguments.vararg, arguments.kwarg):
-            if argument is not None:
-                self._values[argument.arg] = [None]
-        for node in own_nodes(function):
-            self._collect(node)
-
-    def _collect(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name):
-                    self._values.setdefault(target.id, []).append(node.value)
-                else:
-                    self._collect_parts(target, node.value)
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            self._values.setdefault(node.target.id, []).append(node.value)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            value = ast.BinOp(left=node.value, op=node.op, right=node.value)
-            self._values.setdefault(node.target.id, []).append(value)
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            self._collect_unknown(node.target)
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            for item in node.items:
-                if item.optional_vars is not None:
-                    self._collect_unknown(item.optional_vars)
-        elif isinstance(node, ast.NamedExpr):
-            self._values.setdefault(node.target.id, []).append(node.value)
-
-    def _collect_parts(self, target: ast.expr, value: ast.expr) -> None:
-        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-        values: list[ast.expr | None] = [None] * len(parts)
-        if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(parts):
-            values = list(value.elts)
-        from_saved = isinstance(value, ast.Attribute) and value.attr in _SAVED
-        for part, item in zip(parts, values, strict=True):
-            if isinstance(part, ast.Name):
-                known = self._values.setdefault(part.id, [])
-                if not from_saved:
-                    known.append(item)
-            else:
-                self._collect_unknown(part)
-
-    def _collect_unknown(self, target: ast.expr) -> None:
-        for node in ast.walk(target):
-            if isinstance(node, ast.Name):
-                self._values.setdefault(node.id, []).append(None)
-
-    def gradients(self, statement: ast.Return) -> Gradients | None:
-        value = statement.value
-        if value is None:
-            return Gradients(statement, 1, (None,))
-        if isinstance(value, ast.List) and not any(isinstance(item, ast.Starred) for item in value.elts):
-            return Gradients(statement, 1, (value,), is_list=True)
-        items = self._items(value, depth=0)
-        if items is not None:
-            return Gradients(statement, len(items), items)
-        if self._is_one(value, depth=0):
-            return Gradients(statement, 1, (value,))
-        return None
-
-    def _items(self, value: ast.expr, depth: int) -> tuple[ast.expr | None, ...] | None:
-        """The items of an expression that is certainly a tuple; None when it is not, or can't be counted."""
-        if depth > 4:
-            return None
-        if isinstance(value, ast.Tuple):
-            found: list[ast.expr | None] = []
-            for item in value.elts:
-                if not isinstance(item, ast.Starred):
-                    found.append(item)
-                    continue
-                inner = self._items(item.value, depth + 1)
-                if inner is None:
-                    return None
-                found.extend(inner)
-            return tuple(found)
-        if isinstance(value, ast.BinOp):
-            return self._combined(value, depth)
-        if isinstance(value, ast.Name):
-            values = self._values.get(value.id)
-            if values is not None and len(values) == 1 and values[0] is not None:
-                return self._items(values[0], depth + 1)
-        return None
-
-    def _combined(self, value: ast.BinOp, depth: int) -> tuple[ast.expr | None, ...] | None:
-        if isinstance(value.op, ast.Add):
-            left, right = self._items(value.left, depth + 1), self._items(value.right, depth + 1)
-            return (*left, *right) if left is not None and right is not None else None
-        if isinstance(value.op, ast.Mult):
-            for repeated, times in ((value.left, value.right), (value.right, value.left)):
-                items = self._items(repeated, depth + 1)
-                if items is not None and isinstance(times, ast.Constant) and isinstance(times.value, int):
-                    return items * times.value
-        return None
-
-    def _is_one(self, value: ast.expr | None, depth: int) -> bool:
-        """Whether an expression is certainly one tensor or None, not a tuple of several."""
-        if value is None or depth > 6:
-            return False
-        match value:
-            case ast.Constant():
-                return True
-            case ast.BinOp(op=ast.Add() | ast.Mult()):
-                # A tuple can be added to a tuple or multiplied by a number, never by or to a tensor.
-                sides = (value.left, value.right)
-                return any(not isinstance(side, ast.Constant) and self._is_one(side, depth + 1) for side in sides)
-            case ast.BinOp() | ast.Compare():
-                return True
-            case ast.UnaryOp(op=ast.USub()):
-                return True
-            case ast.IfExp():
-                return self._is_one(value.body, depth + 1) and self._is_one(value.orelse, depth + 1)
-            case ast.Subscript():
-                return self._is_one(value.value, depth + 1)
-            case ast.Name():
-                values = self._values.get(value.id)
-                return values is not None and all(self._is_one(item, depth + 1) for item in values)
-            case ast.Call():
-                return self._call_gives_one(value, depth)
-        return False
-
-    def _call_gives_one(self, value: ast.Call, depth: int) -> bool:
-        qualified = self._file.qualified_name(value.func)
-        if qualified is not None:
-            return operations().returns_one_tensor(qualified)
-        if isinstance(value.func, ast.Attribute):
-            return operations().returns_one_tensor(f"torch.Tensor.{value.func.attr}") and self._is_one(
-                value.func.value, depth + 1
-            )
-        return False
-
-    def is_certainly_not_none(self, value: ast.expr | None, depth: int = 0) -> bool:
-        """Whether an expression is certainly a tensor."""
-        if value is None or depth > 6 or _is_none(value):
-            return False
-        if isinstance(value, ast.Name):
-            values = self._values.get(value.id)
-            return bool(values) and all(self.is_certainly_not_none(item, depth + 1) for item in values)
-        if isinstance(value, ast.IfExp):
-            return self.is_certainly_not_none(value.body, depth + 1) and self.is_certainly_not_none(
-                value.orelse, depth + 1
-            )
-        return isinstance(value, (ast.BinOp, ast.UnaryOp)) or (
-            isinstance(value, ast.Call) and self._call_gives_one(value, depth)
-        )
-
-
-def certainly_given(function: AutogradFunction, item: ast.expr | None) -> bool:
-    """Whether one item of a `return` of backward is certainly a tensor, not None."""
-    if function.backward is None:
-        return False
-    return _Returns(function.file, function.backward).is_certainly_not_none(item)

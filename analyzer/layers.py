@@ -74,14 +74,20 @@ def describe(file: FileContext, value: ast.expr) -> Attribute | None:
     if qualified is None or not qualified.startswith("torch."):
         last = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
         return Attribute(Content.MODULE, value) if last[:1].isupper() else None
-    if qualified in {"torch.nn.Parameter", "torch.nn.parameter.Parameter"}:
+    return _describe_torch(file, value, qualified)
+
+
+def _describe_torch(file: FileContext, value: ast.Call, qualified: str) -> Attribute | None:
+    short = qualified.rpartition(".")[2]
+    if short == "Parameter":
         return Attribute(Content.PARAMETER, value)
     if qualified == "torch.nn.Sequential":
-        layers = tuple(describe(file, item) for item in value.args)
-        if layers and all(item is not None and item.content is Content.LAYER for item in layers):
-            return Attribute(Content.CHAIN, value, layers=tuple(item for item in layers if item is not None))
+        layers = [layer for item in value.args if (layer := describe(file, item)) is not None]
+        known = bool(layers) and len(layers) == len(value.args)
+        if known and all(layer.content is Content.LAYER for layer in layers):
+            return Attribute(Content.CHAIN, value, layers=tuple(layers))
         return Attribute(Content.MODULE, value)
-    if qualified.startswith("torch.nn.") and qualified.rpartition(".")[2][:1].isupper():
-        name = f"torch.nn.{qualified.rpartition('.')[2]}"
-        return Attribute(Content.LAYER, value, name=name, writes_input=writes_first_argument(file, value))
+    if qualified.startswith("torch.nn.") and short[:1].isupper():
+        writes_input = writes_first_argument(file, value)
+        return Attribute(Content.LAYER, value, name=f"torch.nn.{short}", writes_input=writes_input)
     return None

@@ -45,8 +45,8 @@ def writes_of(file: FileContext, node: ast.AST) -> Iterator[Write]:
         how = _SYMBOLS.get(type(node.op))
         # `x @= y` makes a new tensor.
         if how is not None:
-            target = node.target
-            yield Write(node, target.value if isinstance(target, ast.Subscript) else target, how)
+            whole = node.target.value if isinstance(node.target, ast.Subscript) else node.target
+            yield Write(node, whole, how)
     elif isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Subscript):

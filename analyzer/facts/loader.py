@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 RESULT = "result"
 _DIRECTORY = Path(__file__).parent
@@ -23,13 +24,14 @@ _KEYWORDS = "*"
 class Operations:
     """What operations do with their tensors. Names are Python's: `torch.exp`, `torch.Tensor.exp_`, `operator.mul`."""
 
-    def __init__(self, document: Mapping[str, object]) -> None:
-        self._cases: dict[str, dict[str, dict[str, str]]] = document["operations"]  # type: ignore[assignment]
-        self._writing = frozenset[str](document["writing"])  # type: ignore[arg-type]
-        self._viewing = frozenset[str](document["viewing"])  # type: ignore[arg-type]
-        self._single = frozenset[str](document["single_result"])  # type: ignore[arg-type]
-        self._never = frozenset[str](document["never_differentiable"])  # type: ignore[arg-type]
-        self._flags: dict[str, int] = document["in_place_flag"]  # type: ignore[assignment]
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._cases: dict[str, dict[str, dict[str, str]]] = document["operations"]
+        self._writing = frozenset[str](document["writing"])
+        self._viewing = frozenset[str](document["viewing"])
+        self._single = frozenset[str](document["single_result"])
+        self._never = frozenset[str](document["never_differentiable"])
+        self._results: dict[str, str] = document["results"]
+        self._flags: dict[str, int] = document["in_place_flag"]
         self.version = str(document["torch"])
 
     def known(self, name: str) -> bool:
@@ -78,6 +80,13 @@ class Operations:
         """Whether the operation returns exactly one tensor, however it is called."""
         return name in self._single
 
+    def results(self, name: str) -> tuple[bool, ...]:
+        """For an operation some of whose results are indices or the like: whether each can require gradients.
+
+        Empty for all others, and for those whose number of results varies.
+        """
+        return tuple(letter == "D" for letter in self._results.get(name, ""))
+
     def is_tensor_method(self, name: str) -> bool:
         """Whether anything at all is known of `torch.Tensor.<name>`."""
         full = f"torch.Tensor.{name}"
@@ -107,9 +116,9 @@ class MissingName:
 class Names:
     """Which dotted names exist under `torch`."""
 
-    def __init__(self, document: Mapping[str, object]) -> None:
-        self._text: dict[str, str] = document["names"]  # type: ignore[assignment]
-        self._open = frozenset[str](document["open"])  # type: ignore[arg-type]
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._text: dict[str, str] = document["names"]
+        self._open = frozenset[str](document["open"])
         self._sets: dict[str, frozenset[str]] = {}
         self.version = str(document["torch"])
 
@@ -185,6 +194,6 @@ def names() -> Names:
     return Names(_read("names"))
 
 
-def _read(part: str) -> dict[str, object]:
-    document: dict[str, object] = json.loads((_DIRECTORY / f"{_FILES}_{part}.json").read_text("utf-8"))
+def _read(part: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((_DIRECTORY / f"{_FILES}_{part}.json").read_text("utf-8"))
     return document

@@ -59,7 +59,7 @@ class NonexistentTorchName(Rule):
         "import torch\n\nif torch.__version__ < '1.8':\n    spectrum = torch.rfft(torch.ones(4), 1)\n",
         "import torch\n\nTORCH_VERSION = (2, 13)\n"
         "parse = torch.custom_parse if TORCH_VERSION < (1, 8) else torch.jit.load\n",
-        "import torch\n\nrun = torch.ops.mine.custom_grad\nlow = torch._C._custom_grad\nk = torch.classes.mine.Kernel\n",
+        "import torch\n\nrun = torch.ops.mine.custom_grad\nlow = torch._C._custom_grad\nk = torch.classes.mine.K\n",
         "import torch.utils.tensorboard\nfrom torch.onnx import symbolic_helper\n\n"
         "writer = torch.utils.tensorboard.SummaryWriter\n",
         "import torch.nn.functional as F\n\n\ndef f(torch, x):\n    return torch.custom_grad(x) + F.relu(x)\n",
@@ -67,8 +67,8 @@ class NonexistentTorchName(Rule):
         "import torch\n\nassert hasattr(torch.onnx, 'dynamo_export')\noptions = torch.onnx.ExportOptions()\n",
         "import torch\n\ntorch.Tensor.custom_grad = lambda self: self\nprint(torch.Tensor.custom_grad)\n",
         "import torch\n\nprint(hasattr(torch, 'rfft') and torch.rfft)\n",
-        "import torch\n\nseen = torch.backends.cudnn.benchmark, torch.float8_e4m3fn, torch.Tensor.mT, torch.nn.Module.x\n",
-        "try:\n    from torch import custom_grad\nexcept ImportError:\n    custom_grad = None\nprint(custom_grad.name)\n",
+        "import torch\n\nseen = torch.backends.cudnn.benchmark, torch.float8_e5m2, torch.Tensor.mT, torch.nn.Module.x\n",
+        "try:\n    from torch import custom_grad\nexcept ImportError:\n    custom_grad = None\nuse(custom_grad.x)\n",
     )
     invalid = (
         Invalid("import torch\n\n\ndef f(x):\n    return torch.custom_grad(x)\n", (5,)),
@@ -146,7 +146,7 @@ def _asked_names(file: FileContext) -> frozenset[str]:
 
 
 def _foreign_device(dotted: str) -> str | None:
-    """`torch.npu` of `torch.npu.empty_cache`: a device that a package adds to torch has the functions of `torch.cuda`."""
+    """`torch.npu` of `torch.npu.empty_cache`: a package adds it, with functions of the names of `torch.cuda`."""
     parts = dotted.split(".")
     if len(parts) == 3 and not names().has("torch", parts[1]) and names().has("torch.cuda", parts[2]):
         return f"torch.{parts[1]}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from analyzer.autograd_functions import AutogradFunction, Gradients, autograd_functions, certainly_given, own_nodes
+from analyzer.autograd_functions import AutogradFunction, autograd_functions
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, Severity
+from analyzer.gradient_returns import Gradients, own_nodes
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 
 _HEAD = "import torch\nfrom torch.autograd import Function\n\n\n"
@@ -77,9 +78,9 @@ class BackwardArity(Rule):
         Invalid(_function("gx = grad * 2\ngw = grad * 3"), (11,)),
         Invalid(
             _HEAD + "class Scale(Function):\n    @staticmethod\n    def forward(x, weight):\n"
-            "        return x * weight\n\n    @staticmethod\n    def setup_context(ctx, inputs, output):\n        ctx.save_for_backward(*inputs)\n\n"
-            "    @staticmethod\n    def backward(ctx, grad):\n        x, weight = ctx.saved_tensors\n"
-            "        return None, grad * weight, grad * x\n",
+            "        return x * weight\n\n    @staticmethod\n    def setup_context(ctx, inputs, output):\n"
+            "        ctx.save_for_backward(*inputs)\n\n    @staticmethod\n    def backward(ctx, grad):\n"
+            "        x, weight = ctx.saved_tensors\n        return None, grad * weight, grad * x\n",
             (17,),
         ),
     )
@@ -120,7 +121,7 @@ def _complaint(function: AutogradFunction, item: Gradients) -> str | None:
         plural = "s" if item.count != 1 else ""
         return f"backward returns {item.count} gradient{plural}"
     extra = item.items[expected:]
-    if not function.is_variadic and any(certainly_given(function, value) for value in extra):
+    if not function.is_variadic and any(function.certainly_gives(value) for value in extra):
         return f"backward returns {item.count} gradients, of which those beyond the inputs would have to be None"
     return None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from analyzer.autograd_functions import AutogradFunction, autograd_functions, own_nodes
+from analyzer.autograd_functions import AutogradFunction, autograd_functions
 from analyzer.context import FileContext
 from analyzer.facts import operations
 from analyzer.findings import Confidence, Severity
+from analyzer.gradient_returns import own_nodes
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.syntax import FunctionNode
 from analyzer.tensor_writes import Write, writes_of

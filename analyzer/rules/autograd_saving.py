@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from analyzer.autograd_functions import AutogradFunction, Save, Unpack, autograd_functions, own_nodes
+from analyzer.autograd_functions import AutogradFunction, Save, Unpack, autograd_functions
 from analyzer.context import FileContext
 from analyzer.facts import operations
 from analyzer.findings import Confidence, Severity
+from analyzer.gradient_returns import own_nodes
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.syntax import FunctionNode, dotted_name
 
@@ -78,7 +79,8 @@ class SavedTensorCount(Rule):
             f"x, weight = ctx.saved_tensors\n{_GRADIENTS}",
         ),
         _class(
-            "if ctx.needs_input_grad[1]:\n    ctx.save_for_backward(x, weight)\nelse:\n    ctx.save_for_backward(weight)\nreturn x * weight",
+            "if ctx.needs_input_grad[1]:\n    ctx.save_for_backward(x, weight)\nelse:\n"
+            "    ctx.save_for_backward(weight)\nreturn x * weight",
             "if ctx.needs_input_grad[1]:\n    x, weight = ctx.saved_tensors\n    return grad * weight, grad * x\n"
             "(weight,) = ctx.saved_tensors\nreturn grad * weight, None",
         ),

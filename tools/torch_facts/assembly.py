@@ -33,6 +33,12 @@ def operations_document(version: str) -> dict[str, object]:
         "viewing": operations.viewing_names(bound),
         "in_place_flag": operations.in_place_flags(),
         "single_result": operations.single_results(bound),
+        # Only operations that give the same number of results in every call, of which some never require gradients.
+        "results": {
+            name: next(iter(flags))
+            for name, flags in observed.outputs.items()
+            if len(flags) == 1 and len(next(iter(flags))) > 1 and "-" in next(iter(flags))
+        },
         "never_differentiable": sorted(name for name, never in observed.never_differentiable.items() if never),
     }
 

@@ -22,14 +22,20 @@ class Observation:
     """What one call did.
 
     `kinds` has one letter for each positional argument: T for a tensor (or a list of them), N for a number, `-` for
-    anything else, cut after the last tensor or number among the first three, then `*` when there were keywords. `saved` says for each argument that
-    alone required gradients (position, or keyword) what was kept: positions, keywords, `result` (the only or first
-    output), `result1`, …. `differentiable` is whether any output required gradients in any of those runs.
+    anything else, cut after the last tensor or number among the first three, then `*` when there were keywords.
+    `saved` says for each argument that alone required gradients (position, or keyword) what was kept: positions,
+    keywords, `result` (the only or first output), `result1`, …. `outputs` has a letter for each output: D when it
+    required gradients in any of those runs, `-` otherwise.
     """
 
     kinds: str
     saved: dict[str, frozenset[str]]
-    differentiable: bool
+    outputs: str
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether any output required gradients in any of the runs."""
+        return "D" in self.outputs
 
 
 def kinds_of(arguments: tuple[object, ...]) -> str:
@@ -63,15 +69,16 @@ def observe(
     leaves, structure = tree_flatten_with_path((arguments, keywords))
     tensors = [index for index, (_, leaf) in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     saved: dict[str, frozenset[str]] = {}
-    differentiable = False
+    outputs: list[bool] = []
     for target in tensors:
         if not _can_require_gradients(leaves[target][1]):
             continue
-        kept, requires_grad = _run(operation, leaves, structure, tensors, target, in_place=in_place)
+        kept, flags = _run(operation, leaves, structure, tensors, target, in_place=in_place)
         name = _argument_name(leaves[target][0])
         saved[name] = saved[name] & kept if name in saved else kept
-        differentiable = differentiable or requires_grad
-    return Observation(kinds_of(arguments) + ("*" if keywords else ""), saved, differentiable)
+        outputs = [one or other for one, other in zip(flags, outputs or flags, strict=True)]
+    letters = "".join("D" if flag else "-" for flag in outputs)
+    return Observation(kinds_of(arguments) + ("*" if keywords else ""), saved, letters)
 
 
 def _can_require_gradients(leaf: object) -> bool:
@@ -108,7 +115,7 @@ def _run(operation, leaves, structure, tensors, target, *, in_place):
         # An output that is a view of an argument is that argument: nothing is said about it twice.
         owners.setdefault(_storage(output), f"{RESULT}{position or ''}")
     names = frozenset(owners[storage] for storage in kept if storage in owners)
-    return names, any(output.requires_grad for output in outputs)
+    return names, [output.requires_grad for output in outputs]
 
 
 def _storage(tensor: torch.Tensor) -> int:

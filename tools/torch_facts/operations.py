@@ -49,10 +49,12 @@ class Catalogue:
     def __init__(self) -> None:
         self.cases: dict[str, Cases] = {}
         self.never_differentiable: dict[str, bool] = {}
+        self.outputs: dict[str, set[str]] = {}
 
     def add(self, name: str, seen: Observation) -> None:
         """Keeps of what was known for these kinds only what this call did as well."""
         self.never_differentiable[name] = self.never_differentiable.get(name, True) and not seen.differentiable
+        self.outputs.setdefault(name, set()).add(seen.outputs)
         if not seen.differentiable:
             return
         case = self.cases.setdefault(name, {}).setdefault(seen.kinds, {})
@@ -74,7 +76,7 @@ def observe_everything() -> Catalogue:
 
 
 def _observe_operations(found: Catalogue) -> None:
-    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415 - 2 s, and changes `torch`
 
     for info in op_db:
         if torch.float32 not in info.dtypes or info.name.startswith("_"):
@@ -155,7 +157,7 @@ def observe_modules() -> dict[str, Cases]:
     The one case of each, under the kinds "T", has up to two arguments: `0` for when the first input requires
     gradients, `parameters` for when only the parameters do.
     """
-    from torch.testing._internal.common_modules import module_db
+    from torch.testing._internal.common_modules import module_db  # noqa: PLC0415 - as above
 
     found: dict[str, Cases] = {}
     with warnings.catch_warnings():
@@ -172,7 +174,7 @@ def observe_modules() -> dict[str, Cases]:
 
 
 def observe_in_place_flags() -> dict[str, Cases]:
-    """The same for functions and modules of `torch.nn` told to write their argument, as `torch.nn.ReLU(inplace=True)`."""
+    """The same for what of `torch.nn` can be told to write its argument, by names like `torch.nn.ReLU(inplace=True)`."""
     found = Catalogue()
     tensor = torch.rand(2, 3, 4, 4)
     with warnings.catch_warnings():

@@ -1,0 +1,259 @@
+"""Runs through the statements of one function, branches apart and loops twice.
+
+This module must not know what operations keep.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+
+from analyzer.context import FileContext
+from analyzer.facts.loader import NUMBER, OTHER, TENSOR, UNKNOWN
+from analyzer.layers import Attribute
+from analyzer.saved_values.expressions import OPERATORS, Expressions
+from analyzer.saved_values.ledger import Ledger
+from analyzer.saved_values.model import Differentiable, Overwrite, State, Value, merged
+from analyzer.syntax import FunctionNode, dotted_name, parameters
+from analyzer.tensor_writes import writes_of
+
+# Arguments of these names carry positions, choices or labels, which take no gradient.
+_NO_GRADIENT_NAMES = re.compile(
+    r"(^|_)(mask|masks|idx|index|indices|inds|ids|label|labels|target|targets|len|lens|length|lengths|pos|positions|"
+    r"position|step|steps|t|timestep|timesteps|cache|buffer|out|state_dict|batch_idx|size|shape|dim|seed|prefix|key|mode)$"
+)
+_NUMBER_ANNOTATIONS = re.compile(r"^(Optional\[)?(int|float|bool|str|complex)\b")
+_INTEGER_ANNOTATIONS = re.compile(r"Long|Int|Bool|Byte")
+
+
+def overwrites_in(file: FileContext, function: FunctionNode, attributes: Mapping[str, Attribute]) -> list[Overwrite]:
+    """The overwritten tensors of one function; `attributes` are those of the class around it."""
+    run = _Run(file, function, attributes)
+    return run.found()
+
+
+class _Run:
+    def __init__(self, file: FileContext, function: FunctionNode, attributes: Mapping[str, Attribute]) -> None:
+        self._file = file
+        self._function = function
+        self._ledger = Ledger(function, recording=not file.grad_disabled(function.body[0]))
+        self._expressions = Expressions(file, attributes, self._ledger)
+        self._gives_back: list[bool] = []
+
+    def found(self) -> list[Overwrite]:
+        for argument in parameters(self._function):
+            self._ledger.state.names[argument.arg] = _argument(argument)
+        defaults = self._function.args.defaults
+        positional = [*self._function.args.posonlyargs, *self._function.args.args]
+        for argument, default in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
+            if isinstance(default, ast.Constant) and default.value is not None:
+                self._ledger.state.names[argument.arg] = Value(kind=NUMBER, bound=True)
+        self._block(self._function.body)
+        if self._gives_back and not any(self._gives_back):
+            # Indices, masks and numbers are all that comes out: no backward will ever start from here.
+            return []
+        return self._ledger.overwrites
+
+    def _block(self, statements: Iterable[ast.stmt]) -> bool:
+        """Runs statements in order; True when the block never reaches its end."""
+        return any(self._statement(statement) for statement in statements)
+
+    def _statement(self, statement: ast.stmt) -> bool:
+        self._file.check_deadline()
+        match statement:
+            case ast.Return():
+                self._return(statement)
+                return True
+            case ast.Raise() | ast.Continue() | ast.Break():
+                return True
+            case ast.If():
+                return self._branches(statement)
+            case ast.With() | ast.AsyncWith():
+                return self._with(statement)
+            case ast.Try():
+                return self._try(statement)
+        self._plain(statement)
+        return False
+
+    def _plain(self, statement: ast.stmt) -> None:
+        """A statement that always goes on to the next."""
+        evaluate = self._expressions.evaluate
+        match statement:
+            case ast.Assign():
+                self._assign(statement)
+            case ast.AnnAssign() if statement.value is not None:
+                self._expressions.bind(statement.target, evaluate(statement.value))
+            case ast.AugAssign():
+                self._augmented(statement)
+            case ast.Expr():
+                self._ledger.cut_unnamed([evaluate(statement.value)])
+            case ast.Assert():
+                self._ledger.cut(evaluate(statement.test))
+            case ast.For() | ast.AsyncFor():
+                self._loop(statement.body, statement.orelse, statement)
+            case ast.While():
+                self._ledger.cut(evaluate(statement.test))
+                self._loop(statement.body, statement.orelse, None)
+            case ast.Match():
+                self._alternatives([case.body for case in statement.cases])
+            case ast.Delete():
+                for target in statement.targets:
+                    self._ledger.state.names.pop(ast.unparse(target), None)
+
+    # --- ways through ------------------------------------------------------------------------------------------
+
+    def _return(self, statement: ast.Return) -> None:
+        value = self._expressions.evaluate(statement.value)
+        if statement.value is not None:
+            self._gives_back.append(_may_carry_gradients(value))
+
+    def _branches(self, statement: ast.If) -> bool:
+        ledger = self._ledger
+        ledger.cut(self._expressions.evaluate(statement.test))
+        body_is_free, orelse_is_free = _without_gradients(statement.test)
+        before = ledger.state.copy()
+        first_ends = self._branch(statement.body, inference=body_is_free)
+        first, ledger.state = ledger.state, before
+        second_ends = self._branch(statement.orelse, inference=orelse_is_free)
+        if first_ends and second_ends:
+            return True
+        if second_ends:
+            ledger.state = first
+        elif not first_ends:
+            ledger.state = merged(first, ledger.state)
+        return False
+
+    def _branch(self, statements: list[ast.stmt], *, inference: bool) -> bool:
+        """A block that, with `inference`, runs only where no backward follows: nothing is kept, writes are free."""
+        ledger = self._ledger
+        before = ledger.recording, ledger.inference
+        ledger.recording, ledger.inference = ledger.recording and not inference, ledger.inference or inference
+        ends = self._block(statements)
+        ledger.recording, ledger.inference = before
+        return ends
+
+    def _alternatives(self, blocks: list[list[ast.stmt]]) -> None:
+        before = self._ledger.state
+        ends: list[State] = [before.copy()]
+        for block in blocks:
+            self._ledger.state = before.copy()
+            if not self._block(block):
+                ends.append(self._ledger.state)
+        self._ledger.state = ends[0]
+        for other in ends[1:]:
+            self._ledger.state = merged(self._ledger.state, other)
+
+    def _loop(self, body: list[ast.stmt], orelse: list[ast.stmt], loop: ast.For | ast.AsyncFor | None) -> None:
+        before = self._ledger.state.copy()
+        for _ in range(2):
+            if loop is not None:
+                self._bind_loop(loop)
+            self._block(body)
+        self._ledger.state = merged(before, self._ledger.state)
+        self._block(orelse)
+
+    def _bind_loop(self, loop: ast.For | ast.AsyncFor) -> None:
+        degree = self._expressions.evaluate(loop.iter).degree
+        name = dotted_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else None
+        bind = self._expressions.bind
+        if name == "range":
+            bind(loop.target, Value(kind=NUMBER))
+        elif name == "enumerate" and isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2:
+            bind(loop.target.elts[0], Value(kind=NUMBER))
+            bind(loop.target.elts[1], Value(degree=degree))
+        else:
+            bind(loop.target, Value(degree=degree))
+
+    def _with(self, statement: ast.With | ast.AsyncWith) -> bool:
+        for item in statement.items:
+            value = self._expressions.evaluate(item.context_expr)
+            if item.optional_vars is not None:
+                self._expressions.bind(item.optional_vars, value)
+        before = self._ledger.recording
+        self._ledger.recording = not self._file.grad_disabled(statement.body[0])
+        ends = self._block(statement.body)
+        self._ledger.recording = before
+        return ends
+
+    def _try(self, statement: ast.Try) -> bool:
+        ledger = self._ledger
+        before = ledger.state.copy()
+        ends = self._block([*statement.body, *statement.orelse])
+        after = ledger.state
+        for handler in statement.handlers:
+            ledger.state = before.copy()
+            if not self._block(handler.body):
+                after = ledger.state if ends else merged(after, ledger.state)
+                ends = False
+        ledger.state = after
+        return self._block(statement.finalbody) or ends
+
+    # --- assignments -------------------------------------------------------------------------------------------
+
+    def _assign(self, statement: ast.Assign) -> None:
+        value = self._expressions.evaluate(statement.value)
+        for target in statement.targets:
+            if not isinstance(target, ast.Subscript):
+                self._expressions.bind(target, value)
+                continue
+            self._expressions.evaluate(target.slice)
+            for write in writes_of(self._file, statement):
+                if write.target is target.value:
+                    self._ledger.write(write, self._expressions.evaluate(write.target), value.degree)
+
+    def _augmented(self, statement: ast.AugAssign) -> None:
+        ledger, target = self._ledger, statement.target
+        right = self._expressions.evaluate(statement.value)
+        into_part = isinstance(target, ast.Subscript)
+        value = self._expressions.evaluate(target.value if isinstance(target, ast.Subscript) else target)
+        if not into_part and value.kind in {NUMBER, OTHER}:
+            self._expressions.bind(target, Value(kind=right.kind, degree=max(value.degree, right.degree)))
+            return
+        if isinstance(statement.op, ast.MatMult):
+            self._expressions.bind(target, ledger.operation("operator.matmul", [value, right], statement))
+            return
+        if value.kind == UNKNOWN and right.kind == TENSOR and not into_part:
+            value.kind = TENSOR
+        name = f"operator.i{OPERATORS[type(statement.op)].rstrip('_')}"
+        ledger.keep_inputs(name, [value, right], statement, skip=0)
+        for write in writes_of(self._file, statement):
+            ledger.write(write, value, right.degree)
+        ledger.keep_result(name, [value, right], value, statement)
+
+
+def _may_carry_gradients(value: Value) -> bool:
+    if value.parts is not None:
+        return any(_may_carry_gradients(part) for part in value.parts)
+    return value.degree > Differentiable.NO or value.kind == UNKNOWN
+
+
+def _argument(argument: ast.arg) -> Value:
+    """What is known of a parameter from its name and annotation."""
+    if argument.arg in {"self", "cls"}:
+        return Value(kind=OTHER, bound=True)
+    annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+    if _NUMBER_ANNOTATIONS.match(annotation):
+        return Value(kind=NUMBER, bound=True)
+    kind = TENSOR if annotation.rpartition(".")[2] == "Tensor" else UNKNOWN
+    without = _INTEGER_ANNOTATIONS.search(annotation) or _NO_GRADIENT_NAMES.search(argument.arg.lower())
+    return Value(kind=kind, degree=Differentiable.NO if without else Differentiable.POSSIBLE, bound=True)
+
+
+def _without_gradients(test: ast.expr) -> tuple[bool, bool]:
+    """Whether the block under a condition, and the one under its `else`, run only where no backward follows.
+
+    `self.training`, `torch.is_grad_enabled()` and `x.requires_grad` say so, and a flag called `inplace…`, by which an
+    author says that writing is allowed here.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        body, orelse = _without_gradients(test.operand)
+        return orelse, body
+    if isinstance(test, ast.BoolOp):
+        parts = [_without_gradients(value) for value in test.values]
+        bodies, orelses = [part[0] for part in parts], [part[1] for part in parts]
+        return (any(bodies), all(orelses)) if isinstance(test.op, ast.And) else (all(bodies), any(orelses))
+    name = (dotted_name(test.func if isinstance(test, ast.Call) else test) or "").rpartition(".")[2]
+    if name in {"training", "is_grad_enabled", "requires_grad"}:
+        return False, True
+    return ("inplace" in name or "in_place" in name), False
