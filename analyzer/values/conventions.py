@@ -67,7 +67,7 @@ _NUMBER_WORDS = frozenset(
 )
 _MASK_NAME = re.compile(r"(^|_)(masks?|valid|visible|keep)$|^(masks?|is|has)_")
 _NO_GRADIENT_WORDS = ("mask", "target", "label", "index", "indices", "idx", "timestep", "position", "bucket", "freq")
-_SETTINGS = frozenset({"config", "cfg", "args", "hparams"})
+_SETTINGS = frozenset({"cfg", "args", "hparams"})
 
 
 def parameter_value(function: FunctionNode, parameter: ast.arg) -> Value:
@@ -90,7 +90,8 @@ def parameter_value(function: FunctionNode, parameter: ast.arg) -> Value:
 
 def is_setting(expression: ast.expr) -> bool:
     """Whether an expression is an attribute of a configuration: `config.scale`, `self.config.scale`."""
-    return isinstance(expression, ast.Attribute) and terminal_name(expression.value) in _SETTINGS
+    owner = terminal_name(expression.value) if isinstance(expression, ast.Attribute) else None
+    return owner is not None and (owner in _SETTINGS or owner.endswith("config"))
 
 
 def _annotated(annotation: ast.expr | None) -> Value | None:

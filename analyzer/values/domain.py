@@ -222,6 +222,9 @@ def add(left: Value, right: Value) -> Value:
             screened=left.screened or right.screened,
             mask=weaker.mask,
         )
+    elif left.is_number or right.is_number:
+        # A shift by a constant: zero takes an exact coincidence.
+        result = replace(result, screened=True)
     return result.settled()
 
 

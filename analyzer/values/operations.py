@@ -293,7 +293,8 @@ def _absolute(operation: Operation, operand: Value, _reader: Reader) -> Value:
         operand,
         low=0.0,
         high=max(abs(operand.low), abs(operand.high)),
-        zero=max(operand.zero, Zero.CONCEIVABLE),
+        zero=operand.zero if operand.screened else max(operand.zero, Zero.CONCEIVABLE),
+        screened=operand.screened,
         zero_because=operand.zero_because or "where its input is zero",
         origin=operand.origin or operation.call,
     )
@@ -486,7 +487,7 @@ def _product(_operation: Operation, operand: Value, reader: Reader) -> Value:
     other = _operation.argument(0, "other", "mat2", "vec")
     right = reader.value(other) if other is not None else UNKNOWN
     low = 0.0 if operand.non_negative and right.non_negative else -math.inf
-    positive = operand.positive and right.positive
+    positive = all(factor.positive or factor.zero is Zero.ROUNDED for factor in (operand, right))
     return Value(
         kind=Kind.TENSOR,
         low=low,

@@ -32,7 +32,7 @@ class Surroundings(Enum):
 _ASIDE_PARTS = re.compile(
     r"(^|_)(schedulers?|metrics?|transforms?|datasets?|dataloaders?|data|optims?|optimizers?|tests?|testing|"
     r"pipelines?|processors?|processing|tokenization|conversion|convert|scripts?|benchmarks?|tools?|eval|evaluation|"
-    r"augmentations?|inits?|initiali[sz]ers?|exporters?|guiders?|guidance|visuali[sz]ation|logging|quantizers?|generation|preprocessing|callbacks?|handlers?|explain|inferers?)"
+    r"augmentations?|inits?|initiali[sz]ers?|exporters?|ransac|degensac|magsac|solvers?|guiders?|guidance|visuali[sz]ation|logging|quantizers?|generation|preprocessing|callbacks?|handlers?|explain|inferers?)"
     r"($|_)"
 )
 _ASIDE_CLASSES = re.compile(
@@ -43,7 +43,7 @@ _ASIDE_FUNCTIONS = re.compile(
     r"^_*(init|reset|eval|evaluate|validate|validation|test|preprocess|pre_process|postprocess|post_process|plot|"
     r"visuali[sz]e|convert|compute_metrics?|generate|sample_|predict|decode_|setup|load|save|export|log_|"
     r"detect|suppress|nms|samples_needed|extra_repr|calibrate|quantize|get_lr|main|parse|print|summary|trunc_normal|rescale_|initiali[sz]e)|"
-    r"(^|_)(anchors?|suppression)(_|$)|_generate_"
+    r"(^|_)(anchors?|suppression|candidates?|refine|lm|ransac)(_|$)|_generate_"
 )
 _ASIDE_BASES = frozenset(
     {"Optimizer", "Dataset", "LRScheduler", "_LRScheduler", "Metric", "BaseTransform", "IterableDataset"}
@@ -60,10 +60,28 @@ _ENDS_OF_GRADIENTS = frozenset(
 
 
 def _read_off(file: FileContext, node: ast.AST) -> bool:
-    """Whether the result is used, in its own statement, only where no gradient goes on: `f(x).detach()`, `int(f(x))`.
+    """Whether the result is used only where no gradient goes on: `f(x).detach()`, `int(f(x))`.
 
-    `x.float()` is a conversion that keeps the gradient, `float(x)` is not.
+    Looks at its own statement, and at all uses of the one variable it may be assigned to there. `x.float()` is a
+    conversion that keeps the gradient, `float(x)` is not.
     """
+    statement = file.statement(node)
+    if _ends_in_expression(file, node):
+        return True
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target, function = statement.targets[0], file.enclosing_function(node)
+    if not isinstance(target, ast.Name) or function is None:
+        return False
+    uses = [
+        name
+        for name in file.nodes(ast.Name)
+        if name.id == target.id and isinstance(name.ctx, ast.Load) and file.enclosing_function(name) is function
+    ]
+    return bool(uses) and all(_ends_in_expression(file, use) for use in uses)
+
+
+def _ends_in_expression(file: FileContext, node: ast.AST) -> bool:
     for outer in file.ancestors(node):
         if isinstance(outer, ast.stmt):
             return False

@@ -77,6 +77,7 @@ def test_code_that_nobody_differentiates_is_left_alone(path: str) -> None:
 def test_a_root_that_is_only_read_off_is_left_alone(use: str) -> None:
     root = "x.pow(2).sum().sqrt()"
     assert severities(f"import torch\ndef f(x):\n    return {use.format(root)}\n") == []
+    assert severities(f"import torch\ndef f(x):\n    r = {root}\n    return {use.format('r')}\n") == []
     assert severities(f"import torch\ndef f(x):\n    return {root}.float()\n") == [("GP103", "warning")]
 
 
