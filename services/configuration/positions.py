@@ -20,13 +20,6 @@ _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE: Final = re.compile(r"[ \t]*")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR: Final = re.compile(r"[^,\]}#\r\n]+")
-_STRING: Final = re.compile(
-    r'"""(?:[^\\"]++|\\.|"(?!""))*+"{3,5}'
-    r"|'''(?:[^']++|'(?!''))*+'{3,5}"
-    r'|"(?:[^\\"\n]++|\\.)*+"'
-    r"|'[^'\n]*'",
-    re.DOTALL,
-)
 
 
 def key_positions(text: str) -> Positions:
@@ -100,7 +93,7 @@ class _Scanner:
         parts = []
         while True:
             self._take(_SPACE)
-            parts.append(self._take(_BARE_KEY) or _unquoted(self._take(_STRING)))
+            parts.append(self._take(_BARE_KEY) or _unquoted(self._string()))
             self._take(_SPACE)
             if not self._text.startswith(".", self._at):
                 return parts
@@ -113,9 +106,26 @@ class _Scanner:
         elif opening == "{":
             self._inline_table(path)
         elif opening in "\"'":
-            self._take(_STRING)
+            self._string()
         else:
             self._take(_SCALAR)
+
+    def _string(self) -> str:
+        """A string of any of the four kinds, as written."""
+        quote = self._text[self._at]
+        is_long = self._text.startswith(quote * 3, self._at)
+        closing = quote * 3 if is_long else quote
+        end = self._at + len(closing)
+        while not self._text.startswith(closing, end):
+            end += 2 if quote == '"' and self._text[end] == "\\" else 1
+        end += len(closing)
+        # Up to two quotes may stand right before the closing ones.
+        while is_long and self._text.startswith(quote, end):
+            end += 1
+        string = self._text[self._at : end]
+        self._at = end
+        self._line += string.count("\n")
+        return string
 
     def _array(self, path: tuple[Key, ...]) -> None:
         self._at += 1
