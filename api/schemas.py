@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from api.parameters import ID_PATTERN
 from services.reports.document import AnalysisStatus, CheckInfo, Gate, Harness, Source
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ EXAMPLE_STATUS: dict[str, Any] = {
 }
 
 ProjectName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,99}$")]
-Identifier = Annotated[str, StringConstraints(pattern=r"^[0-9a-z]{20,40}$")]
+Identifier = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 Ref = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 
 

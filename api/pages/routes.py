@@ -17,6 +17,7 @@ from api.pages import sessions
 from api.pages.assets import assets
 from api.pages.rendering import render
 from api.pages.sessions import Visitor
+from api.parameters import ID_PATTERN, AnalysisId
 from services.analyses.errors import ReportUnavailableError
 from services.checks.documentation import all_checks
 from services.checks.documentation import check as find_check
@@ -30,7 +31,7 @@ _KEPT = "public, max-age=31536000, immutable"
 
 @router.get("/")
 def list_page(
-    context: ContextDependency, _: Visitor, before: Annotated[str | None, Query(max_length=40)] = None
+    context: ContextDependency, _: Visitor, before: Annotated[str | None, Query(pattern=ID_PATTERN)] = None
 ) -> Response:
     """The analyses, the newest first."""
     page = context.analyses.list(limit=25, cursor=before)
@@ -38,7 +39,7 @@ def list_page(
 
 
 @router.get("/analyses/{analysis_id}")
-def analysis_page(analysis_id: str, context: ContextDependency, _: Visitor) -> Response:
+def analysis_page(analysis_id: AnalysisId, context: ContextDependency, _: Visitor) -> Response:
     """How an analysis stands, with its report as far as there is one."""
     analysis = context.analyses.get(analysis_id)
     prepared: ReportView | None
@@ -51,13 +52,13 @@ def analysis_page(analysis_id: str, context: ContextDependency, _: Visitor) -> R
 
 
 @router.get("/analyses/{analysis_id}/progress")
-def progress_fragment(analysis_id: str, context: ContextDependency, _: Visitor) -> Response:
+def progress_fragment(analysis_id: AnalysisId, context: ContextDependency, _: Visitor) -> Response:
     """The part of the page that the script keeps fresh."""
     return render("_progress.html", analysis=context.analyses.get(analysis_id))
 
 
 @router.get("/analyses/{analysis_id}/report/{format_name}")
-def download(analysis_id: str, format_name: str, context: ContextDependency, _: Visitor) -> Response:
+def download(analysis_id: AnalysisId, format_name: str, context: ContextDependency, _: Visitor) -> Response:
     """The report as a file."""
     return report_download(context, analysis_id, format_name)
 

@@ -13,6 +13,7 @@ from api import events, examples
 from api.authentication import Reader, Submitter
 from api.context import Context, ContextDependency
 from api.documents import ANALYSIS_PROBLEMS, SUBMISSION_BODY, SUBMISSION_RESPONSES, answers, problems
+from api.parameters import ID_PATTERN, AnalysisId
 from api.presentation import analysis_out, links_of
 from api.schemas import EXAMPLE_STATUS, AnalysisOut, Body, GitSubmission, Page, ProjectName, Submitted
 from api.submissions import ArchiveSubmission, idempotency_key, parse_options, read_submission
@@ -29,7 +30,7 @@ class Filters(Body):
 
     project: ProjectName | None = Field(default=None, description="only those of this project")
     status: list[AnalysisStatus] = Field(default=[], description="only those with one of these statuses")
-    cursor: str | None = Field(default=None, max_length=40, description="`next_cursor` of the page before")
+    cursor: str | None = Field(default=None, pattern=ID_PATTERN, description="`next_cursor` of the page before")
     limit: int = Field(default=20, ge=1, le=analyses.PAGE_LIMIT)
 
 
@@ -70,7 +71,7 @@ def list_analyses(context: ContextDependency, _: Reader, filters: Annotated[Filt
     summary="Status, progress and gate of an analysis",
     responses=answers(EXAMPLE_STATUS) | ANALYSIS_PROBLEMS,
 )
-def get_analysis(analysis_id: str, context: ContextDependency, _: Reader) -> AnalysisOut:
+def get_analysis(analysis_id: AnalysisId, context: ContextDependency, _: Reader) -> AnalysisOut:
     """How an analysis stands: its stages, and its gate once it has ended."""
     return analysis_out(context.analyses.get(analysis_id))
 
@@ -93,7 +94,7 @@ def get_analysis(analysis_id: str, context: ContextDependency, _: Reader) -> Ana
         **ANALYSIS_PROBLEMS,
     },
 )
-async def watch(analysis_id: str, request: Request, context: ContextDependency, _: Reader) -> StreamingResponse:
+async def watch(analysis_id: AnalysisId, request: Request, context: ContextDependency, _: Reader) -> StreamingResponse:
     """Server-sent events until the analysis has ended."""
 
     async def look() -> tuple[AnalysisOut, bool]:
@@ -110,7 +111,7 @@ async def watch(analysis_id: str, request: Request, context: ContextDependency, 
     summary="Stop an analysis",
     responses=answers(examples.CANCELLED) | problems(401, 403, 404, 409),
 )
-def cancel(analysis_id: str, context: ContextDependency, _: Submitter) -> AnalysisOut:
+def cancel(analysis_id: AnalysisId, context: ContextDependency, _: Submitter) -> AnalysisOut:
     """End all open jobs of an analysis. Cancelling twice is harmless; one that has ended is refused with 409."""
     return analysis_out(context.analyses.cancel(analysis_id))
 
@@ -121,7 +122,7 @@ def cancel(analysis_id: str, context: ContextDependency, _: Submitter) -> Analys
     summary="Analyse the same source again",
     responses=answers(examples.SUBMITTED, status=202) | ANALYSIS_PROBLEMS,
 )
-def rerun(analysis_id: str, response: Response, context: ContextDependency, _: Submitter) -> Submitted:
+def rerun(analysis_id: AnalysisId, response: Response, context: ContextDependency, _: Submitter) -> Submitted:
     """A new analysis of the same source with the same options."""
     submitted = context.analyses.rerun(analysis_id)
     response.headers["Location"] = links_of(submitted.analysis_id).self
@@ -164,6 +165,6 @@ def _submit_git(context: Context, submission: GitSubmission, key: str | None, ca
     return _accepted(submitted.analysis_id, context)
 
 
-def _accepted(analysis_id: str, context: Context) -> Submitted:
+def _accepted(analysis_id: AnalysisId, context: Context) -> Submitted:
     view = context.analyses.get(analysis_id)
     return Submitted(id=view.id, status=view.status, links=links_of(view.id, base=view.base_id))

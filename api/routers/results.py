@@ -14,6 +14,7 @@ from api.authentication import Reader
 from api.context import ContextDependency
 from api.documents import REPORT_RESPONSE, answers, problems
 from api.downloads import report_download
+from api.parameters import AnalysisId
 from api.schemas import Body, CheckOut, Identifier, Page, TargetOut
 from services.reports.compare import Comparison, compare
 from services.reports.document import CheckVerdict, FindingInfo, FindingVerdict, TriageState
@@ -92,7 +93,7 @@ class CheckFilters(_Paging):
 
 @router.get("/report", summary="The report", response_class=Response, responses=REPORT_RESPONSE)
 def get_report(
-    analysis_id: str,
+    analysis_id: AnalysisId,
     context: ContextDependency,
     _: Reader,
     name: Annotated[Format, Query(alias="format")] = _DEFAULT_FORMAT,
@@ -107,7 +108,7 @@ def get_report(
     responses=answers(examples.FINDINGS) | problems(401, 403, 404, 409, 422),
 )
 def list_findings(
-    analysis_id: str, context: ContextDependency, _: Reader, filters: Annotated[FindingFilters, Query()]
+    analysis_id: AnalysisId, context: ContextDependency, _: Reader, filters: Annotated[FindingFilters, Query()]
 ) -> Page[FindingInfo]:
     """Findings in the order of path and line."""
     found = take(
@@ -122,7 +123,7 @@ def list_findings(
     responses=answers(examples.TARGETS) | problems(401, 403, 404, 409, 422),
 )
 def list_targets(
-    analysis_id: str, context: ContextDependency, _: Reader, filters: Annotated[TargetFilters, Query()]
+    analysis_id: AnalysisId, context: ContextDependency, _: Reader, filters: Annotated[TargetFilters, Query()]
 ) -> Page[TargetOut]:
     """Targets in the order of path and line, each with the number of its checks by verdict."""
     targets = [
@@ -147,7 +148,7 @@ def list_targets(
     responses=answers(examples.CHECKS) | problems(401, 403, 404, 409, 422),
 )
 def list_checks(
-    analysis_id: str, context: ContextDependency, _: Reader, filters: Annotated[CheckFilters, Query()]
+    analysis_id: AnalysisId, context: ContextDependency, _: Reader, filters: Annotated[CheckFilters, Query()]
 ) -> Page[CheckOut]:
     """Check results in the order of their targets."""
     checks = [
@@ -165,7 +166,7 @@ def list_checks(
     responses=answers(examples.COMPARISON) | problems(401, 403, 404, 409, 422),
 )
 def compare_with(
-    analysis_id: str,
+    analysis_id: AnalysisId,
     context: ContextDependency,
     _: Reader,
     base: Annotated[Identifier, Query(description="id of the analysis to compare with")],

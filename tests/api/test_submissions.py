@@ -137,3 +137,13 @@ def test_a_doorbell_is_rung_for_what_is_submitted(client: httpx.Client, service_
         messages = [json.loads(file.read_text()) for file in broker.iterdir()]
         assert [message["properties"]["delivery_info"]["routing_key"] for message in messages] == ["cpu"]
     assert 'gradproof_queue_waiting{queue="cpu"} 1.0' in client.get("/metrics").text
+
+
+def test_an_unknown_analysis_is_not_found_by_any_call(client: httpx.Client) -> None:
+    for path in ("", "/events", "/report", "/findings", "/targets", "/checks"):
+        for identity in ("0" * 27, "nonsense", "%00", "..%2f..", "x" * 3000):
+            assert client.get(f"{ANALYSES}/{identity}{path}").status_code == 404
+    for action in ("cancel", "rerun"):
+        assert client.post(f"{ANALYSES}/{'0' * 27}/{action}").json()["code"] == "analysis-not-found"
+    response = client.post(ANALYSES, files=upload(), data={"base": "0" * 27})
+    assert response.json()["code"] == "analysis-not-found"
