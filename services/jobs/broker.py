@@ -13,6 +13,7 @@ from typing import Any
 from celery import Celery
 from kombu.entity import Exchange, Queue
 
+from services.jobs.filesystem_broker import SCHEME
 from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE, gpu_queue
 from services.settings import Settings
 
@@ -29,10 +30,9 @@ def queue_names(settings: Settings) -> tuple[str, ...]:
 def build_broker(settings: Settings) -> Celery:
     """The Celery application for these settings; nothing is connected yet."""
     url = settings.effective_broker_url
-    # kombu wants a host even where there is none.
-    app = Celery(
-        "gradproof", broker="filesystem://localhost" if url == "filesystem://" else url, set_as_current=False, fixups=[]
-    )
+    # Our own transport for files; kombu wants a host even where there is none.
+    broker = f"{SCHEME}://localhost" if url.startswith("filesystem:") else url
+    app = Celery("gradproof", broker=broker, set_as_current=False, fixups=[])
     app.conf.update(
         accept_content=["json"],
         broker_connection_retry_on_startup=True,
@@ -69,16 +69,8 @@ def _queue(name: str) -> Queue:
 def _transport_options(settings: Settings, url: str) -> dict[str, Any]:
     if url.startswith("filesystem:"):
         folder = settings.data_dir / "broker"
-        messages, control = folder / "messages", folder / "control"
-        for directory in (messages, control):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return {
-            "data_folder_in": str(messages),
-            "data_folder_out": str(messages),
-            "control_folder": str(control),
-            "store_processed": False,
-            "polling_interval": POLLING_INTERVAL_S,
-        }
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {"data_folder_in": str(folder), "data_folder_out": str(folder), "polling_interval": POLLING_INTERVAL_S}
     if url.startswith(("redis", "rediss", "sentinel")):
         options: dict[str, Any] = {
             # Celery's own redelivery is not what recovers work here; these bound how long it keeps what a dead worker

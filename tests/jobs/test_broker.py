@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from queue import Empty
 from typing import Any
 
 import pytest
@@ -104,3 +106,54 @@ def test_a_broker_that_is_away_does_not_lose_a_submission(make_settings: MakeSet
         database.close()
         bell.close()
         server.close()
+
+
+def test_a_file_broker_never_hands_out_half_a_message(embedded_settings: Settings) -> None:
+    """With kombu's own transport a reader that is quick enough gets an empty file, and its worker ends."""
+    rings, readers = 300, 3
+    taken: list[object] = []
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def read() -> None:
+        app = build_broker(embedded_settings)
+        try:
+            with app.connection_for_read() as connection:
+                channel = connection.channel()
+                while True:
+                    was_done = done.is_set()
+                    try:
+                        taken.append(channel._get("cpu")["body"])
+                    except Empty:
+                        if was_done:
+                            return
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(readers)]
+    for thread in threads:
+        thread.start()
+    bell = Doorbell.open(embedded_settings)
+    for _ in range(rings):
+        bell.ring("cpu")
+    done.set()
+    for thread in threads:
+        thread.join()
+    bell.close()
+    assert failures == []
+    assert len(taken) == rings
+
+
+def test_a_damaged_message_is_dropped_and_the_next_one_heard(embedded_settings: Settings) -> None:
+    app = build_broker(embedded_settings)
+    bell = Doorbell.open(embedded_settings)
+    folder = embedded_settings.data_dir / "broker"
+    (folder / "00000000000000000000_damaged.cpu.msg").write_bytes(b"")
+    (folder / "00000000000000000001_binary.cpu.msg").write_bytes(b"\xff\x00")
+    bell.ring("cpu")
+    message = next_message(app, "cpu")
+    assert message is not None
+    assert message["task"] == DOORBELL
+    assert list(folder.iterdir()) == []
+    bell.close()
+    app.close()
