@@ -305,6 +305,8 @@ def test_a_form_of_another_site_signs_nobody_in_or_out(server: RunningServer) ->
             response = httpx.post(f"{server.url}{path}", headers=headers, data={"token": "x"})
             assert response.status_code == 403
             assert response.json()["code"] == "foreign-form"
+    for headers in ({}, {"Origin": server.url}, {"Sec-Fetch-Site": "same-origin", "Origin": "null"}):
+        assert httpx.post(f"{server.url}/sign-out", headers=headers).status_code == 303
 
 
 @pytest.mark.parametrize(
