@@ -35,7 +35,14 @@ def list_page(
 ) -> Response:
     """The analyses, the newest first."""
     page = context.analyses.list(limit=25, cursor=before)
-    return render("analyses.html", page=page, first=before is None, signed_in=True, server=context.settings.public_url)
+    return render(
+        "analyses.html",
+        page=page,
+        first=before is None,
+        here=f"/?before={before}" if before else "/",
+        signed_in=True,
+        server=context.settings.public_url,
+    )
 
 
 @router.get("/analyses/{analysis_id}")

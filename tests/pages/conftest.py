@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
 
 from services.settings import Settings
 from tests.serving import RunningServer, Workshop, token
@@ -61,7 +61,7 @@ class Window:
         self.page.set_default_timeout(15_000)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
-        self.page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url}"))
+        self.page.on("requestfailed", self._failed)
         self.page.on("response", self._response)
 
     def open(self, path: str) -> Response:
@@ -73,6 +73,10 @@ class Window:
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
             self.complaints.append(f"console: {message.text}")
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # what was still on its way when the page was left
+            self.complaints.append(f"failed: {request.url} ({request.failure})")
 
     def _response(self, response: Response) -> None:
         if response.status >= 400 and response.request.resource_type != "document":

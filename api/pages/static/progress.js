@@ -1,21 +1,24 @@
-// Keeps the progress of a running analysis fresh. Without it the page reloads itself every few seconds.
+// Keeps the part of a page that is marked `data-live` fresh, until it is no longer marked. Without this script the
+// page is as complete, and says how to reload it.
 "use strict";
 
 const INTERVAL_MS = 2000;
-const here = window.location.pathname.replace(/\/$/, "");
 
 async function refresh() {
-  const present = document.getElementById("progress");
+  const present = document.querySelector("[data-live]");
+  if (!present) {
+    return;
+  }
   try {
-    const response = await fetch(`${here}/progress`, { credentials: "same-origin", redirect: "error" });
+    const response = await fetch(present.dataset.live, { credentials: "same-origin", redirect: "error" });
     if (response.ok) {
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
-      const fresh = page.getElementById("progress");
+      const fresh = page.getElementById(present.id);
       if (fresh && fresh.dataset.stage !== present.dataset.stage) {
         window.location.reload();
         return;
       }
-      if (fresh) {
+      if (fresh && !present.contains(document.activeElement)) {
         present.replaceWith(document.adoptNode(fresh));
       }
     }
