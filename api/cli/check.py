@@ -157,7 +157,7 @@ def _tree(words: list[str], settings: Settings) -> Iterator[tuple[SourceTree, fr
     if top == Path(top.anchor):
         raise PathsError("the paths have no directory in common but the root of the file system: check them apart")
     with read_directory(top) as tree:
-        wanted = [path.relative_to(top).as_posix() for path in absolute]
+        wanted = [Path(tree.prefix, path.relative_to(top)).as_posix() for path in absolute]
         only = frozenset(file for file in tree for want in wanted if want in (".", file) or file.startswith(f"{want}/"))
         yield tree, only
 
@@ -199,8 +199,10 @@ def _fingerprints_of_ref(ref: str, path: Path) -> frozenset[str]:
         said = archive.stderr.decode(errors="replace").strip().splitlines()
         raise BaseError(f"{ref!r} is neither a report file nor a git ref: {said[-1] if said else ''}", base=ref)
     with tempfile.TemporaryDirectory(prefix="gradproof-base-") as directory:
-        _unpack_files(archive.stdout, Path(directory))
-        place = Path(directory) if path.is_dir() else Path(directory) / path.name
+        top = Path(directory) / where.resolve().name  # a package's own name is part of the paths
+        top.mkdir(exist_ok=True)
+        _unpack_files(archive.stdout, top)
+        place = top if path.is_dir() else top / path.name
         if not place.exists():
             return frozenset()
         with read_directory(place) as tree:

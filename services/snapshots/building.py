@@ -120,7 +120,9 @@ class TreeBuilder:
         if prefix:
             contents = {f"{prefix}/{path}": content for path, content in contents.items()}
         self._spool.flush()
-        return SourceTree(contents, self._spool, source=source, stripped=stripped, left_out=self.left_out)
+        return SourceTree(
+            contents, self._spool, source=source, stripped=stripped, prefix=prefix, left_out=self.left_out
+        )
 
     def _open_directory(self, path: str) -> None:
         """Take the path and all above it as directories."""

@@ -57,6 +57,7 @@ class Content:
 class SourceTree(Mapping[str, bytes]):
     """Relative POSIX paths, in sorted order, and the bytes of each file.
 
+    `stripped` is a directory that was taken off every path, `prefix` one that was put in front (a package's own name).
     Safe to read from several threads. A tree owns a temporary file: close it, or use it as a context manager.
     """
 
@@ -67,12 +68,14 @@ class SourceTree(Mapping[str, bytes]):
         *,
         source: Source,
         stripped: str | None = None,
+        prefix: str = "",
         left_out: Mapping[str, int] | None = None,
     ) -> None:
         self._contents = {path: contents[path] for path in sorted(contents)}
         self._spool = spool
         self.source = source
         self.stripped = stripped
+        self.prefix = prefix
         self.left_out: Mapping[str, int] = dict(left_out or {})
 
     def __getitem__(self, path: str) -> bytes:

@@ -98,6 +98,15 @@ def test_several_paths_count_and_their_neighbours_do_not(check: Check, repositor
     assert {finding["path"] for finding in json.loads(out)["findings"]} == {"a.py", "b.py"}
 
 
+def test_several_files_of_a_package_are_told_with_the_package_in_front(check: Check, repository: Path) -> None:
+    package = repository / "pkg"
+    package.mkdir()
+    for name in ("__init__.py", "a.py", "b.py", "c.py"):
+        (package / name).write_text(FAULTY)
+    _, out, _ = check(package / "a.py", package / "b.py", "--format", "json")
+    assert {finding["path"] for finding in json.loads(out)["findings"]} == {"pkg/a.py", "pkg/b.py"}
+
+
 def test_only_the_rules_that_were_asked_for_speak(check: Check, repository: Path) -> None:
     code, out, _ = check(repository, "--rules", "GP3,GP901", "--format", "json")
     assert code == 0
@@ -111,14 +120,17 @@ def test_nothing_in_a_base_report_is_new(check: Check, repository: Path, tmp_pat
     assert [finding["is_new"] for finding in json.loads(out)["findings"]] == [False]
 
 
-def test_against_a_git_ref_only_what_was_added_since_is_new(check: Check, repository: Path) -> None:
+@pytest.mark.parametrize("is_package", [False, True])
+def test_against_a_git_ref_only_what_was_added_since_is_new(check: Check, repository: Path, is_package: bool) -> None:
+    if is_package:
+        (repository / "__init__.py").write_text("")
     environment = os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     for arguments in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "first"]):
         subprocess.run(["git", "-C", str(repository), *arguments], check=True, env=environment)
     (repository / "more.py").write_text(FAULTY)
     _, out, _ = check(repository, "--base", "HEAD", "--format", "json")
-    assert {finding["path"]: finding["is_new"] for finding in json.loads(out)["findings"]} == {
+    assert {Path(finding["path"]).name: finding["is_new"] for finding in json.loads(out)["findings"]} == {
         "layers.py": False,
         "more.py": True,
     }

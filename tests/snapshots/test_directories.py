@@ -188,7 +188,9 @@ def test_an_unpacked_wheel_inside_site_packages_is_read(tmp_path: Path) -> None:
 
 def test_a_package_that_is_named_itself_keeps_its_name_in_the_paths(tmp_path: Path) -> None:
     write(tmp_path, {"pkg/__init__.py": "", "pkg/a.py": "", "my-nodes/__init__.py": ""})
-    assert names(tmp_path / "pkg") == {"pkg/__init__.py", "pkg/a.py"}
+    with read_directory(tmp_path / "pkg") as tree:
+        assert set(tree) == {"pkg/__init__.py", "pkg/a.py"}
+        assert tree.prefix == "pkg"
     assert names(tmp_path / "my-nodes") == {"__init__.py"}
 
 
