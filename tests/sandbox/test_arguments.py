@@ -75,6 +75,14 @@ def test_root_mode_makes_no_user_namespace_and_gives_up_root_inside() -> None:
     ]  # fmt: skip
 
 
+def test_the_environment_of_the_command_never_reaches_a_program_that_is_still_root() -> None:
+    vector = confined(plan(Mode.ROOT), TOOLS)
+    assert "--setenv" not in vector
+    given_up = vector.index("--no-new-privs") + 2
+    assert vector[given_up : given_up + 3] == ["/usr/bin/env", "-i", "LANG=C.UTF-8"]
+    assert vector.index("LANG=C.UTF-8") > vector.index("--reuid")
+
+
 @pytest.mark.parametrize("mode", [Mode.USER, Mode.ROOT])
 def test_every_writable_place_has_a_size_and_the_rest_is_remounted_read_only(mode: Mode) -> None:
     vector = confined(plan(mode), TOOLS)

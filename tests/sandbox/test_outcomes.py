@@ -124,6 +124,12 @@ say([open(os.environ["REQUEST"]).read() == "x" * 300_000, open(where + "/file.tx
     assert ran.answer == [True, "shown"]
 
 
+def test_the_environment_inside_is_what_was_asked_for_and_a_few_fixed_names(confined: Inside) -> None:
+    names = confined.run("say(dict(os.environ))", environment={"ASKED": "a b=c"}).answer
+    assert names.pop("ASKED") == "a b=c"
+    assert set(names) - {"PWD"} == {"PATH", "HOME", "TMPDIR", "LANG", "USER", "LOGNAME", "GRADPROOF_RESULT_FD"}
+
+
 def test_what_is_shown_can_not_be_written(confined: Inside, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     code = "say(refusal(lambda: open('/source/evil', 'w')))"

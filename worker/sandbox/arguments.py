@@ -116,7 +116,9 @@ def confined(plan: Plan, tools: Tools) -> list[str]:
     """bwrap and everything inside it."""
     vector = [plan.bwrap, *_namespaces(plan), *_file_system(plan), *_process(plan), "--"]
     if plan.mode is Mode.ROOT:
-        vector += give_up_root(tools, plan.uid)
+        # The environment of the command (LD_PRELOAD, say) must not be setpriv's, which still is root.
+        assignments = [f"{name}={value}" for name, value in plan.environment.items()]
+        vector += [*give_up_root(tools, plan.uid), "/usr/bin/env", "-i", *assignments]
     return [*vector, *plan.argv]
 
 
@@ -224,8 +226,9 @@ def _process(plan: Plan) -> list[str]:
     words = ["--seccomp", str(descriptors.seccomp), "--json-status-fd", str(descriptors.status)]
     if descriptors.lock is not None:
         words += ["--sync-fd", str(descriptors.lock)]
-    for name, value in plan.environment.items():
-        words += ["--setenv", name, value]
+    if plan.mode is Mode.USER:
+        for name, value in plan.environment.items():
+            words += ["--setenv", name, value]
     return words
 
 

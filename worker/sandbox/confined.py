@@ -37,7 +37,7 @@ _HOSTS: Final = b"127.0.0.1 localhost sandbox\n::1 localhost\n"
 
 
 class BubblewrapLauncher:
-    """Modes U and R. `slots` and `uid_base` are None when we aren't root: the job then runs under our own uid."""
+    """Modes U and R. `slots` is None when we aren't root: every job then runs under our own uid."""
 
     def __init__(
         self,
