@@ -38,6 +38,7 @@ _SCHEME: Final = "https://"
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMERIC_LABEL: Final = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _PATH: Final = re.compile(r"/(?:[A-Za-z0-9._~+@!$&'()*,;=:/-]|%[0-9A-Fa-f]{2})+")
+_CREDENTIALS: Final = re.compile(r"(?<=//)[^/]*@")
 _REFUSED_ESCAPE: Final = re.compile(r"%(?:[01][0-9a-f]|7f|2e|2f|5c)", re.IGNORECASE)
 
 # IANA special-purpose address registries (2025), and what clouds answer to from within. `ipaddress.is_global` is not
@@ -114,7 +115,8 @@ def parse_git_url(text: str, settings: Settings) -> GitUrl:
     if len(text) > _MAX_URL:
         raise _refused(f"has more than {_MAX_URL:,} characters", text, "length")
     if not text.lower().startswith(_SCHEME):
-        raise GitUrlSchemeError(f"only https:// URLs are fetched, not {shown(text)}", part="scheme", url=shown(text))
+        url_text = _without_credentials(text)
+        raise GitUrlSchemeError(f"only https:// URLs are fetched, not {url_text}", part="scheme", url=url_text)
     authority, slash, rest = text[len(_SCHEME) :].partition("/")
     if "@" in authority:
         raise GitUrlUserInfoError(
@@ -208,7 +210,13 @@ def _check_allowed(url: GitUrl, hosts: Sequence[str]) -> None:
 
 
 def _refused(reason: str, text: str, part: str) -> GitUrlError:
-    return GitUrlError(f"the URL {reason}: {shown(text)}", part=part, url=shown(text))
+    url_text = _without_credentials(text)
+    return GitUrlError(f"the URL {reason}: {url_text}", part=part, url=url_text)
+
+
+def _without_credentials(text: str) -> str:
+    """The text for a message, which must not carry a password into logs."""
+    return shown(_CREDENTIALS.sub("…@", text))
 
 
 def _literal(host: str) -> Address | None:
