@@ -21,10 +21,14 @@ _T = TypeVar("_T")
 # span lines make that off by one in either direction.
 _LINE_SLACK = 1
 
-# Passing refutes only where the check searches for what the rule suspects. `gradcheck` on an autograd.Function
-# compares the very backward that the GP3xx rules doubt with finite differences, on all inputs and outputs. Passing
-# `gradcheck` on ordinary inputs says nothing about the singular input of a GP1xx rule.
-_AIMS: tuple[tuple[str, TargetKind, str], ...] = (("gradcheck", TargetKind.AUTOGRAD_FUNCTION, "GP3"),)
+# Passing refutes only where the check searches for what the rule suspects. `gradcheck` on an autograd.Function runs the
+# very backward that these rules doubt, on all inputs and outputs. It says nothing about what happens when an input is
+# changed or used afterwards (GP302, GP307): it never does that. Nor does passing on ordinary inputs say anything about
+# the singular input of a GP1xx rule.
+_AIMS: tuple[tuple[str, TargetKind, str], ...] = (
+    ("gradcheck", TargetKind.AUTOGRAD_FUNCTION, "GP301"),
+    ("gradcheck", TargetKind.AUTOGRAD_FUNCTION, "GP303"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +189,8 @@ def _not_exercised(finding: Finding, around: Sequence[TargetResult], runs: Seque
     if passed is not None:
         return Settlement(
             "not_exercised",
-            f"{passed.check.check} passed on {passed.target.declaration.name}, but on ordinary inputs: it does not "
-            "search for the input that this rule warns of.",
+            f"{passed.check.check} passed on {passed.target.declaration.name}, but on ordinary inputs in an ordinary "
+            "call: it does not search for what this rule warns of.",
             _evidence(passed),
         )
     stopped = _first(target for target in around if target.not_run_reason)
@@ -213,8 +217,8 @@ def _points_at(check: CheckInfo, finding: Finding) -> bool:
 
 def _aims(run: _Run, finding: Finding) -> bool:
     return any(
-        run.check.check == check and run.target.declaration.kind == kind and finding.rule.startswith(prefix)
-        for check, kind, prefix in _AIMS
+        run.check.check == check and run.target.declaration.kind == kind and finding.rule == rule
+        for check, kind, rule in _AIMS
     )
 
 

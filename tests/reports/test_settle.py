@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from services.findings.settle import settle
 from services.reports.document import Diagnosis
 from tests.reports.samples import arity, check, failing, finding, norm, target
@@ -74,7 +76,14 @@ def test_gradcheck_that_holds_on_an_autograd_function_refutes_a_doubt_about_its_
 def test_gradcheck_that_holds_on_ordinary_inputs_does_not_refute_a_doubt_about_a_singular_one() -> None:
     (settled,) = settle([finding(settled_by=("gradcheck",))], [norm()])
     assert settled.settlement.verdict == "not_exercised"
-    assert "does not search for the input that this rule warns of" in settled.settlement.reason
+    assert "does not search for what this rule warns of" in settled.settlement.reason
+
+
+@pytest.mark.parametrize("rule", ["GP302", "GP307"])
+def test_gradcheck_does_not_refute_a_doubt_about_what_happens_to_an_input_afterwards(rule: str) -> None:
+    (settled,) = settle([arity(rule=rule)], [target()])
+    assert settled.settlement.verdict == "not_exercised"
+    assert "in an ordinary call" in settled.settlement.reason
 
 
 def test_one_failing_device_outweighs_a_passing_one() -> None:
