@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Final
 
@@ -36,6 +37,7 @@ from services.snapshots.errors import (
 from services.snapshots.limits import MB, Deadline, size_text
 from services.snapshots.paths import shown
 
+_MINIMUM_VERSION: Final = (2, 38)  # http.curloptResolve came with 2.37, safe.bareRepository with 2.38
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _MEMORY: Final = 2048 * MB  # address space; fetching torchvision's tree takes 300 MB of it
 _SMALL_OUTPUT: Final = 16 * MB  # a listing of 20,000 files, or the refs of a very large repository
@@ -169,7 +171,7 @@ class GitProcess:
             f"--as={_MEMORY}",
             "--core=0",
             "--",
-            _tool("git"),
+            _git(),
             *configuration,
             *self.options,
             *arguments,
@@ -219,6 +221,27 @@ def _check(code: int, limit: int, errors: IO[bytes]) -> None:
         if pattern.search(text):
             raise kind(sentence, git=said)
     raise GitObjectsError(f"git failed: {said}", git=said, code=code)
+
+
+def _git() -> str:
+    """The git to run. Older versions pass over the settings that pin the address and refuse embedded repositories."""
+    found = _tool("git")
+    version = _version(found)
+    if version < _MINIMUM_VERSION:
+        raise GitUnavailableError(
+            f"git {'.'.join(map(str, version))} is too old: fetching a repository safely needs "
+            f"{'.'.join(map(str, _MINIMUM_VERSION))}",
+            tool="git",
+        )
+    return found
+
+
+@lru_cache(maxsize=8)
+def _version(git: str) -> tuple[int, ...]:
+    command = [git, "version"]
+    said = subprocess.run(command, cwd="/", env=_ENVIRONMENT, stdout=subprocess.PIPE, check=False).stdout.decode()
+    numbers = re.search(r"version (\d+)\.(\d+)", said)
+    return tuple(map(int, numbers.groups())) if numbers else (0, 0)
 
 
 def _tool(name: str) -> str:

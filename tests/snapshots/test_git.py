@@ -424,7 +424,8 @@ def test_git_runs_without_our_rights_and_our_environment(
         (Path(place) / "seen").mkdir(mode=0o777)
         (Path(place) / "seen").chmod(0o777)
         spy = Path(place) / "git"
-        spy.write_text(f'#!/bin/sh\nid -u >> {place}/seen/uid\nenv >> {place}/seen/env\nexec /usr/bin/git "$@"\n')
+        seen = f"id -u >> {place}/seen/uid; env >> {place}/seen/env"
+        spy.write_text(f'#!/bin/sh\n[ "$1" = version ] || {{ {seen}; }}\nexec /usr/bin/git "$@"\n')
         spy.chmod(0o755)
         monkeypatch.setattr("services.snapshots.git_process._PATH", f"{place}:/usr/bin:/bin")
         monkeypatch.setenv("GRADPROOF_SECRET_KEY", "do-not-leak")
@@ -446,6 +447,17 @@ def test_a_machine_without_git_says_so(settings: Settings, monkeypatch: pytest.M
     with pytest.raises(GitUnavailableError, match="is not installed") as caught:
         fetch("https://127.0.0.1/a", None, settings)
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("version", ["git version 2.37.9", "git version 1.8.3.1", "something else"])
+def test_a_git_that_would_pass_over_the_walls_is_not_used(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\necho {version}\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setattr("services.snapshots.git_process._PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(GitUnavailableError, match=r"is too old: fetching a repository safely needs 2\.38"):
+        fetch("https://127.0.0.1/a", None, settings)
 
 
 def test_the_place_where_git_works_is_closed_to_others(
