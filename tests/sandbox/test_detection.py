@@ -189,7 +189,19 @@ say(refusal(fork))
 """,
             processes=8,
         )
+        together = inside.run(
+            """
+import signal
+for _ in range(4):
+    if os.fork() == 0:
+        held = bytearray(b"x" * (40 * 2**20))
+        signal.pause()
+signal.pause()
+""",
+            memory=100 * 2**20,
+        ).outcome
         return {
+            "together": [together.status, (together.peak_memory or 0) > 100 * 2**20],
             "mode": capability.mode,
             "reasons": capability.reasons,
             "warnings": capability.warnings,
@@ -204,6 +216,7 @@ say(refusal(fork))
     assert "memory is watched" in answer["warnings"][0]
     assert answer["first"] == [65534, "ENOENT", "EROFS"]
     assert answer["memory"] == [Status.EXITED, 1, True]
+    assert answer["together"] == [Status.OUT_OF_MEMORY, True]
     assert answer["many"] == "EAGAIN"
 
 

@@ -29,7 +29,10 @@ class Slot:
 
 
 def slot_directory(data_dir: Path) -> Path:
-    """Where the locks lie: one place for all workers of the machine, or below `data_dir` where /run is read-only."""
+    """Where the locks lie: one place for all workers of the machine, or below `data_dir` where /run is read-only.
+
+    Raises SandboxUnavailableError if neither can be written.
+    """
     try:
         _MACHINE_WIDE.mkdir(mode=0o700, exist_ok=True)
         if _MACHINE_WIDE.stat().st_uid == os.geteuid() and os.access(_MACHINE_WIDE, os.W_OK):
@@ -37,7 +40,10 @@ def slot_directory(data_dir: Path) -> Path:
     except OSError:
         pass
     fallback = data_dir / "sandbox-slots"
-    fallback.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        fallback.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SandboxUnavailableError(f"there is no place for the locks of sandbox uids: {error}") from error
     return fallback
 
 
