@@ -22,6 +22,7 @@ from worker.execution import (
 )
 from worker.execution.batch import DeclaredHarness
 from worker.execution.convert import check_info, harness_info
+from worker.execution.messages import TargetStartedMessage
 from worker.sandbox import Launcher, SandboxUnavailableError, open_sandbox
 from worker.tools import Tools
 
@@ -77,6 +78,9 @@ class _Run:
                 analysis_id = next(iter(self._claims.values())).analysis_id
                 mode = self._launcher.mode.value
                 tools.load(lambda: results.ran(analysis_id, torch=torch, devices=devices, sandbox=mode, import_torch=1))
+            case TargetStartedMessage(job=job):
+                claim = self._claims[job]
+                tools.report(claim, lambda: results.started(claim))
             case HarnessMessage(job=job, harness=harness, not_run=not_run):
                 claim = self._claims[job]
                 if harness is not None:
@@ -100,6 +104,8 @@ class _Run:
             claim = self._claims[item.job]
             if self._tools.held.holds(claim):
                 self._conclude_one(claim, item, progress=progress)
+            else:
+                log.info("run_abandoned", job=claim.job_id, cause=item.cause)
 
     def _conclude_one(self, claim: Claim, item: Unfinished, *, progress: bool) -> None:
         results, tools = self._tools.results, self._tools

@@ -139,6 +139,11 @@ class WorkResults:
         with self._ending(claim) as (uow, _):
             jobs.finish(uow.session, claim, state, reason)
 
+    def started(self, claim: Claim) -> None:
+        """The target of the job is being run from now on; the others of its batch wait for their turn."""
+        with self._fenced(claim):
+            pass
+
     def harness(self, claim: Claim, harness: Harness) -> None:
         """The target of the job could be built and called like this."""
         with self._fenced(claim) as (uow, target_id):

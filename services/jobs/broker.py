@@ -45,8 +45,9 @@ def build_broker(settings: Settings) -> Celery:
         task_create_missing_queues=False,
         task_default_queue=CONTROL_QUEUE,
         task_ignore_result=True,
-        # Ringing is best effort: three tries within half a second, then the reconciler does it.
-        task_publish_retry_policy={"max_retries": 3, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2},
+        # Ringing is best effort: three tries within half a second (six, if nobody even refuses the connection), then
+        # the reconciler does it.
+        task_publish_retry_policy={"max_retries": 2, "interval_start": 0, "interval_step": 0.1, "interval_max": 0.2},
         task_queues=[_queue(name) for name in queue_names(settings)],
         task_serializer="json",
         task_store_errors_even_if_ignored=False,
@@ -80,7 +81,7 @@ def _transport_options(settings: Settings, url: str) -> dict[str, Any]:
             "unacked_restore_throttle": 1,
             # A connection that a restarted server forgot is noticed within these times instead of never.
             "socket_timeout": 15,
-            "socket_connect_timeout": 5,
+            "socket_connect_timeout": 2,
             "health_check_interval": 10,
             "retry_on_timeout": True,
         }

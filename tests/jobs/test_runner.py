@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
-from services.analyses.model import AnalysisOptions
+from services.analyses.model import AnalysisOptions, GitSource
 from services.database import Database
 from services.jobs import repository
 from services.jobs.models import JobKind, JobRow, JobState
@@ -59,6 +61,23 @@ class Deadly(torch.autograd.Function):
     def backward(ctx, grad_output):
         return grad_output
 """
+
+
+SLOW = """
+import time
+import torch
+
+
+def slow(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(600)
+    return x * x
+"""
+
+
+def running_probes(database: Database) -> list[str]:
+    with database.reading() as session:
+        running = select(JobRow.id).where(JobRow.kind == JobKind.PROBE, JobRow.state == JobState.RUNNING)
+        return list(session.scalars(running))
 
 
 @pytest.fixture
@@ -120,6 +139,35 @@ def test_a_worker_that_can_not_run_anything_says_so_instead_of_trying_for_ever(
     with database.reading() as session:
         job = session.scalars(select(JobRow).where(JobRow.kind == JobKind.PROBE)).one()
         assert (job.state, job.losses) == (JobState.INFRA_FAILED, service_settings.max_attempts)
+
+
+def test_a_cancelled_run_is_stopped_in_its_sandbox(
+    database: Database, service_settings: Settings, submit: Callable[[str], str], runner: Callable[..., Runner]
+) -> None:
+    analysis_id = submit(SLOW)
+    bench = Bench(database, service_settings)
+    working = runner()
+    serving = threading.Thread(target=working.serve, args=("cpu",))
+    with capture_logs() as events:
+        serving.start()
+        eventually(lambda: bool(running_probes(database)), "the target is being run")
+        bench.analyses.cancel(analysis_id)
+        serving.join()
+    assert [event["cause"] for event in events if event["event"] == "run_abandoned"] == ["cancelled"]
+    assert bench.status(analysis_id) == "cancelled"
+
+
+@pytest.mark.parametrize("url", ["https://localhost/team/models.git", "https://no-such-host.invalid/team/models.git"])
+def test_a_source_that_may_not_be_fetched_fails_with_the_reason(
+    database: Database, service_settings: Settings, runner: Callable[..., Runner], url: str
+) -> None:
+    bench = Bench(database, service_settings)
+    analysis_id = bench.analyses.submit(GitSource(url)).analysis_id
+    assert runner().serve("control") == 1
+    view = bench.analyses.get(analysis_id)
+    assert view.status == "failed"
+    assert view.reason is not None
+    assert url.split("/")[2] in view.reason
 
 
 def test_a_worker_reports_in_and_says_goodbye(
