@@ -44,9 +44,9 @@ def _report(findings: tuple[Finding, ...]) -> Report:
                 check="gradcheck",
                 verdict="fail",
                 device="cpu",
-                summary="the gradient of input 0 is wrong by a factor of 0.5",
+                summary="the backward raises RuntimeError: returned an incorrect number of gradients",
                 diagnosis=Diagnosis(
-                    cause="scaled_gradient", text="analytic = 0.5 * numeric", numbers={"ratio": 0.5, "worst": [0, 3]}
+                    cause="backward_raises", text="returned an incorrect number of gradients (expected 1, got 2)"
                 ),
                 path="vision/ops.py",
                 line=17,

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from analyzer.findings import Finding, TargetKind
+from analyzer.findings import Finding
+from services.findings.aims import AIMS
 from services.findings.model import SettledFinding, Settlement, TargetResult
 from services.reports.document import CheckInfo, TriageState
 
@@ -20,15 +21,6 @@ _T = TypeVar("_T")
 # A check names the line it could attribute a fault to by the stack or by the source of the function; statements that
 # span lines make that off by one in either direction.
 _LINE_SLACK = 1
-
-# Passing refutes only where the check searches for what the rule suspects. `gradcheck` on an autograd.Function runs the
-# very backward that these rules doubt, on all inputs and outputs. It says nothing about what happens when an input is
-# changed or used afterwards (GP302, GP307): it never does that. Nor does passing on ordinary inputs say anything about
-# the singular input of a GP1xx rule.
-_AIMS: tuple[tuple[str, TargetKind, str], ...] = (
-    ("gradcheck", TargetKind.AUTOGRAD_FUNCTION, "GP301"),
-    ("gradcheck", TargetKind.AUTOGRAD_FUNCTION, "GP303"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +95,7 @@ def _settle_one(finding: Finding, index: _Index) -> Settlement:
     if not finding.settled_by:
         return Settlement("static_only", "Reading decides this: there is nothing to execute.")
     for run in index.failures.get(finding.region.path, ()):
-        if run.check.check in finding.settled_by and _points_at(run.check, finding):
+        if run.check.check in finding.settled_by and _points_at(run.check, finding) and _can_cause(run.check, finding):
             return _confirmed(run, f"at line {run.check.line}")
     around = index.enclosing(finding)
     if not around:
@@ -139,15 +131,9 @@ def _by_failure(finding: Finding, runs: Sequence[_Run], index: _Index) -> Settle
 
 
 def _can_cause(check: CheckInfo, finding: Finding) -> bool:
-    """Whether what the rule suspects could lead to this failure.
-
-    A rule may say so: its hypothesis names the diagnoses (`causes`) that its fault leads to. Without that, any
-    failure around the place will do.
-    """
-    causes = finding.hypothesis.get("causes")
-    if not isinstance(causes, (list, tuple)) or not causes:
-        return True
-    return check.diagnosis is not None and check.diagnosis.cause in causes
+    """Whether what the rule suspects could lead to this failure."""
+    aim = AIMS.get(finding.rule)
+    return aim is None or (check.diagnosis is not None and check.diagnosis.cause in aim.causes)
 
 
 def _by_passing(finding: Finding, runs: Sequence[_Run]) -> Settlement | None:
@@ -216,10 +202,9 @@ def _points_at(check: CheckInfo, finding: Finding) -> bool:
 
 
 def _aims(run: _Run, finding: Finding) -> bool:
-    return any(
-        run.check.check == check and run.target.declaration.kind == kind and finding.rule == rule
-        for check, kind, rule in _AIMS
-    )
+    """Whether the check could not have passed with the fault that the rule suspects."""
+    aim = AIMS.get(finding.rule)
+    return aim is not None and run.check.check in aim.refuted_by and run.target.declaration.kind is aim.kind
 
 
 def _evidence(run: _Run) -> dict[str, object]:

@@ -77,14 +77,14 @@ def view(report: Report, sources: Sources) -> ReportView:
     columns = tuple(dict.fromkeys(check.check for target in report.targets for check in target.checks))
     ordered = sorted(report.findings, key=lambda finding: (finding.path, finding.start_line, finding.start_column))
     findings = [_finding(number, finding, sources) for number, finding in enumerate(ordered, start=1)]
+    targets = [_target(number, target, columns, sources) for number, target in enumerate(report.targets, start=1)]
     reasons = Counter(target.not_run_reason for target in report.targets if target.not_run_reason is not None)
     return ReportView(
         report=report,
         files=tuple((path, tuple(group)) for path, group in groupby(findings, key=lambda each: each.info.path)),
         columns=columns,
-        targets=tuple(
-            _target(number, target, columns, sources) for number, target in enumerate(report.targets, start=1)
-        ),
+        # Those that fail come first, each group in the order of path and line.
+        targets=tuple(sorted(targets, key=lambda target: not target.failing)),
         not_run=tuple(
             (reason, count, tuple(target.name for target in report.targets if target.not_run_reason == reason))
             for reason, count in reasons.most_common()

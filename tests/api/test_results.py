@@ -136,7 +136,7 @@ def test_targets_and_checks_are_listed_and_filtered(client: httpx.Client, worksh
         ("pkg.a:Norm", "compile_equivalence", "pass"),
     ]
     (failed,) = client.get(f"{ANALYSES}/{identity}/checks", params={"verdict": "fail"}).json()["items"]
-    assert failed["diagnosis"]["cause"] == "scaled_gradient"
+    assert failed["diagnosis"]["cause"] == "backward_raises"
     assert failed["repro"].startswith("import torch")
     assert client.get(f"{ANALYSES}/{identity}/checks", params={"device": "cuda"}).json()["items"] == []
 

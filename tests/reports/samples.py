@@ -103,8 +103,10 @@ def failing(**changes: Any) -> CheckInfo:
     """A gradcheck that failed, with its diagnosis and no place."""
     values: dict[str, Any] = {
         "verdict": "fail",
-        "summary": "the gradient of input 0 is wrong by a factor of 0.5",
-        "diagnosis": Diagnosis(cause="scaled_gradient", text="analytic = 0.5 * numeric", numbers={"ratio": 0.5}),
+        "summary": "the backward raises RuntimeError: 2 gradients for 1 input",
+        "diagnosis": Diagnosis(
+            cause="backward_raises", text="returned 2 gradients, expected 1", numbers={"ratio": 0.5}
+        ),
         "repro": "import torch\nprint(torch.ones(1))\n",
         "evidence": {"worst": [0, 1], "analytic": 1.0, "numeric": 2.0},
     }

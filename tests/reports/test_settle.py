@@ -58,13 +58,15 @@ def test_a_failure_at_the_place_of_another_finding_leaves_this_one_open() -> Non
 
 
 def test_a_failure_whose_cause_the_rule_does_not_lead_to_leaves_the_finding_open() -> None:
-    doubted = arity(hypothesis={"causes": ["wrong_arity"]})
-    (wrong,) = settle([doubted], [target(checks=(failing(),))])
-    assert wrong.settlement.verdict == "not_exercised"
-    assert "another reason (scaled gradient)" in wrong.settlement.reason
-    diagnosis = Diagnosis(cause="wrong_arity", text="2 gradients for 1 input")
-    (right,) = settle([doubted], [target(checks=(failing(diagnosis=diagnosis),))])
-    assert right.settlement.verdict == "confirmed"
+    scaled = Diagnosis(cause="scaled_gradient", text="half the derivative")
+    for place in ({}, {"path": "pkg/a.py", "line": 13}):
+        (wrong,) = settle([arity()], [target(checks=(failing(diagnosis=scaled, **place),))])
+        assert wrong.settlement.verdict == "not_exercised"
+        assert "another reason (scaled gradient)" in wrong.settlement.reason
+    for rule, cause in (("GP401", "wrong_coordinates"), ("GP404", "backward_raises"), ("GP999", "anything")):
+        diagnosis = Diagnosis(cause=cause, text="…")
+        (right,) = settle([arity(rule=rule)], [target(checks=(failing(diagnosis=diagnosis),))])
+        assert right.settlement.verdict == "confirmed"
 
 
 def test_gradcheck_that_holds_on_an_autograd_function_refutes_a_doubt_about_its_backward() -> None:
@@ -73,7 +75,7 @@ def test_gradcheck_that_holds_on_an_autograd_function_refutes_a_doubt_about_its_
     assert "it held: 1 output against 1 input in float64." in settled.settlement.reason
 
 
-def test_gradcheck_that_holds_on_ordinary_inputs_does_not_refute_a_doubt_about_a_singular_one() -> None:
+def test_gradcheck_that_could_hold_with_the_fault_does_not_refute_it() -> None:
     (settled,) = settle([finding(settled_by=("gradcheck",))], [norm()])
     assert settled.settlement.verdict == "not_exercised"
     assert "does not search for what this rule warns of" in settled.settlement.reason
