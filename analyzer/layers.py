@@ -35,21 +35,22 @@ class Attribute:
     layers: tuple[Attribute, ...] = ()
 
 
+_REGISTRATIONS = {"register_buffer": Content.BUFFER, "register_parameter": Content.PARAMETER}
+
+
 def module_attributes(file: FileContext, node: ast.ClassDef) -> dict[str, Attribute]:
     """Attribute name → what it holds, for every attribute that is assigned in one way only."""
     found: dict[str, Attribute | None] = {}
-    for statement in ast.walk(node):
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                _note(file, found, target, statement.value)
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            _note(file, found, statement.target, statement.value)
-        elif isinstance(statement, ast.Call) and isinstance(statement.func, ast.Attribute):
-            content = {"register_buffer": Content.BUFFER, "register_parameter": Content.PARAMETER}.get(
-                statement.func.attr
-            )
-            if content is not None and statement.args and isinstance(statement.args[0], ast.Constant):
-                found[str(statement.args[0].value)] = Attribute(content, statement)
+    for assignment in file.nodes_in(node, ast.Assign):
+        for target in assignment.targets:
+            _note(file, found, target, assignment.value)
+    for annotated in file.nodes_in(node, ast.AnnAssign):
+        if annotated.value is not None:
+            _note(file, found, annotated.target, annotated.value)
+    for name, content in _REGISTRATIONS.items():
+        for call in file.calls(name):
+            if node in file.ancestors(call) and call.args and isinstance(call.args[0], ast.Constant):
+                found[str(call.args[0].value)] = Attribute(content, call)
     return {name: attribute for name, attribute in found.items() if attribute is not None}
 
 

@@ -38,22 +38,20 @@ def overwrites(file: FileContext) -> tuple[Overwrite, ...]:
                 if owner not in attributes:
                     attributes[owner] = module_attributes(file, owner)
                 table = attributes[owner]
-            if _may_write(function, table):
+            if _may_write(file, function, table):
                 found.extend(overwrites_in(file, function, table))
         known = _CACHE[file] = tuple(found)
     return known
 
 
-def _may_write(function: FunctionNode, table: dict[str, Attribute]) -> bool:
+def _may_write(file: FileContext, function: FunctionNode, table: dict[str, Attribute]) -> bool:
     """A cheap look before the run: most functions write nothing in place."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.AugAssign):
+    if file.nodes_in(function, ast.AugAssign):
+        return True
+    for assignment in file.nodes_in(function, ast.Assign):
+        if any(isinstance(target, ast.Subscript) for target in assignment.targets):
             return True
-        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
-            return True
-        if isinstance(node, ast.Call) and _call_may_write(node, table):
-            return True
-    return False
+    return any(_call_may_write(call, table) for call in file.nodes_in(function, ast.Call))
 
 
 def _call_may_write(call: ast.Call, table: dict[str, Attribute]) -> bool:
