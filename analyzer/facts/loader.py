@@ -17,7 +17,7 @@ RESULT = "result"
 _DIRECTORY = Path(__file__).parent
 _FILES = "torch_2_13"
 
-TENSOR, NUMBER, OTHER, UNKNOWN = "T", "N", "-", "?"
+TENSOR, NUMBER, STRING, OTHER, UNKNOWN = "T", "N", "S", "-", "?"
 _KEYWORDS = "*"
 
 
@@ -41,8 +41,8 @@ class Operations:
     def kept(self, name: str, kinds: str, *, keywords: bool = False) -> dict[str, frozenset[str]]:
         """What backward needs: argument that requires gradients → arguments and results kept because of that.
 
-        `kinds` has a letter for each positional argument of the call: T a tensor, N a number, `-` anything else, `?`
-        not known. `keywords`: further arguments are given by keyword. Where several forms of the operation fit, only
+        `kinds` has a letter for each positional argument of the call: T a tensor, N a number, S a string, `-`
+        anything else, `?` not known. `keywords`: further arguments are given by keyword. Where several forms of the operation fit, only
         what all of them keep is given. Empty when nothing is known.
 
         Arguments are told by position ("0" is the first, or the tensor whose method it is; a module has "parameters"

@@ -67,7 +67,7 @@ class NonexistentTorchName(Rule):
         "import torch\n\nassert hasattr(torch.onnx, 'dynamo_export')\noptions = torch.onnx.ExportOptions()\n",
         "import torch\n\ntorch.Tensor.custom_grad = lambda self: self\nprint(torch.Tensor.custom_grad)\n",
         "import torch\n\nprint(hasattr(torch, 'rfft') and torch.rfft)\n",
-        "import torch\n\nseen = torch.backends.cudnn.benchmark, torch.float8_e5m2, torch.Tensor.mT, torch.nn.Module.x\n",
+        "import torch\n\nuse = torch.backends.cudnn.benchmark, torch.float8_e5m2, torch.Tensor.mT, torch.nn.Module.a\n",
         "try:\n    from torch import custom_grad\nexcept ImportError:\n    custom_grad = None\nuse(custom_grad.x)\n",
     )
     invalid = (

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Mapping
 
 from analyzer.context import FileContext
-from analyzer.facts.loader import NUMBER, OTHER, TENSOR, UNKNOWN
+from analyzer.facts.loader import NUMBER, OTHER, STRING, TENSOR, UNKNOWN
 from analyzer.layers import Attribute, Content, describe
 from analyzer.saved_values.ledger import Ledger, inherited
 from analyzer.saved_values.model import Differentiable, Value
@@ -97,6 +97,8 @@ class Expressions:
     # --- names and parts ---------------------------------------------------------------------------------------
 
     def _constant(self, expression: ast.Constant) -> Value:
+        if isinstance(expression.value, str):
+            return Value(kind=STRING)
         number = isinstance(expression.value, (int, float)) and not isinstance(expression.value, bool)
         return Value(kind=NUMBER if number else OTHER)
 
@@ -176,7 +178,7 @@ class Expressions:
     def _binary(self, expression: ast.BinOp) -> Value:
         left, right = self.evaluate(expression.left), self.evaluate(expression.right)
         kinds = {left.kind, right.kind}
-        if kinds <= {NUMBER, OTHER}:
+        if kinds <= {NUMBER, STRING, OTHER}:
             return Value(kind=NUMBER)
         degree = max(left.degree, right.degree)
         if TENSOR not in kinds and not degree:

@@ -9,12 +9,12 @@ import ast
 from collections.abc import Sequence
 
 from analyzer.facts import operations
-from analyzer.facts.loader import NUMBER, OTHER, RESULT, TENSOR, UNKNOWN
+from analyzer.facts.loader import NUMBER, OTHER, RESULT, STRING, TENSOR, UNKNOWN
 from analyzer.saved_values.model import Differentiable, Keep, Kept, Overwrite, State, Storage, Value
 from analyzer.syntax import FunctionNode
 from analyzer.tensor_writes import Write
 
-_NO_TENSOR = frozenset({NUMBER, OTHER})
+_NO_TENSOR = frozenset({NUMBER, STRING, OTHER})
 
 
 class Ledger:

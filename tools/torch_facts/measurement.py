@@ -21,8 +21,8 @@ RESULT = "result"
 class Observation:
     """What one call did.
 
-    `kinds` has one letter for each positional argument: T for a tensor (or a list of them), N for a number, `-` for
-    anything else, cut after the last tensor or number among the first three, then `*` when there were keywords.
+    `kinds` has one letter for each positional argument: T for a tensor (or a list of them), N for a number, S for a
+    string, `-` for anything else, cut after the last of the other letters among the first three, then `*` when there were keywords.
     `saved` says for each argument that alone required gradients (position, or keyword) what was kept: positions,
     keywords, `result` (the only or first output), `result1`, …. `outputs` has a letter for each output: D when it
     required gradients in any of those runs, `-` otherwise.
@@ -49,6 +49,8 @@ def _kind(argument: object) -> str:
         return "T"
     if isinstance(argument, (int, float, complex)) and not isinstance(argument, bool):
         return "N"
+    if isinstance(argument, str):
+        return "S"
     if isinstance(argument, (list, tuple)) and argument and all(isinstance(item, torch.Tensor) for item in argument):
         return "T"
     return "-"

@@ -174,7 +174,7 @@ def observe_modules() -> dict[str, Cases]:
 
 
 def observe_in_place_flags() -> dict[str, Cases]:
-    """The same for what of `torch.nn` can be told to write its argument, by names like `torch.nn.ReLU(inplace=True)`."""
+    """The same for what of `torch.nn` can be told to write its argument, by names as `torch.nn.ReLU(inplace=True)`."""
     found = Catalogue()
     tensor = torch.rand(2, 3, 4, 4)
     with warnings.catch_warnings():

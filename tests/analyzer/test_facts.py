@@ -1,0 +1,141 @@
+"""The generated facts say what the installed torch does: about saved tensors, in-place writes and existing names."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from analyzer.facts import names, operations
+from analyzer.facts.loader import RESULT
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_committed_facts_are_what_the_installed_torch_gives() -> None:
+    """The one slow test here (15 s): a fresh interpreter, because what was imported before changes what `dir` says."""
+    run = subprocess.run([sys.executable, "tools/make_facts.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def positive_matrix() -> torch.Tensor:
+    """Symmetric, positive definite, entries in (0.2, 1): in the domain of nearly every operation."""
+    matrix = torch.full((3, 3), 0.25, dtype=torch.float64) + 0.5 * torch.eye(3, dtype=torch.float64)
+    return matrix.requires_grad_()
+
+
+def plain_unary_methods() -> list[str]:
+    """Methods without arguments that give one new real tensor and can be differentiated, as far as torch says."""
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in dir(torch.Tensor):
+            full = f"torch.Tensor.{name}"
+            if not operations().kept(full, "T") or operations().writes(full):
+                continue
+            value = positive_matrix().clone()
+            try:
+                result = getattr(value, name)()
+                result.sum().backward()
+            except (RuntimeError, TypeError, AttributeError, ValueError):
+                continue
+            if result.is_floating_point() and result.data_ptr() != value.data_ptr():
+                found.append(name)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("word", [RESULT, "0"])
+@pytest.mark.parametrize("method", plain_unary_methods())
+def test_backward_raises_exactly_when_what_is_kept_was_written(method: str, word: str) -> None:
+    """The version counters decide here, not the hooks that the facts were observed with."""
+    value = positive_matrix().clone()
+    result = getattr(value, method)()
+    with torch.no_grad():
+        (result if word == RESULT else value).add_(0)
+    if word in operations().kept(f"torch.Tensor.{method}", "T")["0"]:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
+    else:
+        result.sum().backward()
+
+
+def test_operations_known_from_the_manual_are_read_right() -> None:
+    facts = operations()
+    for name in ("torch.sigmoid", "torch.tanh", "torch.exp", "torch.sqrt", "torch.rsqrt", "torch.relu"):
+        assert facts.kept(name, "T") == {"0": frozenset({RESULT})}, name
+    assert facts.kept("torch.nn.functional.softmax", "T", keywords=True) == {"0": frozenset({RESULT})}
+    assert facts.kept("operator.add", "TT") == {"0": frozenset(), "1": frozenset()}
+    assert facts.kept("operator.mul", "TT") == {"0": frozenset({"1"}), "1": frozenset({"0"})}
+    assert facts.kept("operator.mul", "TN") == {"0": frozenset()}
+    assert facts.kept("operator.pow", "TN") == {"0": frozenset({"0"})}
+    assert facts.kept("torch.nn.Linear", "T")["parameters"] == {"0"}
+    assert facts.kept("torch.nn.ReLU", "T") == {"0": frozenset({RESULT})}
+    assert facts.kept("torch.nn.BatchNorm2d", "T")["0"] == {"0"}
+
+
+def test_where_the_form_of_a_call_is_not_known_only_what_all_forms_keep_is_told() -> None:
+    facts = operations()
+    assert facts.kept("operator.pow", "T?") == {"0": frozenset({"0"})}
+    assert facts.kept("torch.Tensor.max", "T?")["0"] == frozenset()
+
+
+def test_an_unknown_operation_keeps_nothing() -> None:
+    assert operations().kept("torch.no_such_operation", "TT") == {}
+    assert not operations().known("torch.no_such_operation")
+
+
+def test_writing_viewing_and_in_place_flags_are_told_apart() -> None:
+    facts = operations()
+    assert facts.writes("torch.Tensor.mul_")
+    assert facts.writes("torch.nn.functional.relu_")
+    assert facts.writes("torch.nn.init.zeros_")
+    for name in ("torch.Tensor.mul", "torch.Tensor.squeeze_", "torch.Tensor.requires_grad_", "torch.Tensor.detach_"):
+        assert not facts.writes(name)
+    assert facts.views("torch.Tensor.view")
+    assert not facts.views("torch.Tensor.reshape")
+    assert facts.in_place_flag("torch.nn.ReLU") == 0
+    assert facts.in_place_flag("torch.nn.functional.dropout") == 3
+    assert facts.in_place_flag("torch.nn.Sigmoid") is None
+    assert facts.never_differentiable("torch.argmax")
+    assert facts.results("torch.topk") == (True, False)
+
+
+def test_every_listed_name_of_the_main_modules_exists() -> None:
+    for module in ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.autograd", "torch.Tensor"):
+        value: object = torch
+        for part in module.split(".")[1:]:
+            value = getattr(value, part)
+        for name in dir(value):
+            assert names().missing(f"{module}.{name}") is None
+
+
+@pytest.mark.parametrize(
+    ("dotted", "suggestion"),
+    [
+        ("torch.nn.functionnal", "torch.nn.functional"),
+        ("torch.autograd.Funtion", "torch.autograd.Function"),
+        ("torch.softplus", "torch.nn.functional.softplus"),
+        ("torch.nn.Rnn", "torch.nn.RNN"),
+        ("torch.rfft", "torch.fft.rfft"),
+    ],
+)
+def test_a_missing_name_comes_with_the_one_that_was_meant(dotted: str, suggestion: str) -> None:
+    missing = names().missing(dotted)
+    assert missing is not None
+    assert missing.suggestion == suggestion
+    assert names().missing(suggestion) is None
+
+
+@pytest.mark.parametrize(
+    "dotted",
+    ["torch.ops.mine.op", "torch._C._anything", "torch.classes.mine.K", "torch.utils.tensorboard.SummaryWriter"],
+)
+def test_open_and_lazily_loaded_places_are_not_judged(dotted: str) -> None:
+    assert names().missing(dotted) is None
+
+
+def test_the_facts_name_the_version_they_were_made_from() -> None:
+    assert operations().version == names().version == torch.__version__.partition("+")[0]
