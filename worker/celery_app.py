@@ -7,8 +7,11 @@ This module must not know what jobs do.
 
 from __future__ import annotations
 
+import signal
+import threading
 import warnings
 from collections.abc import Sequence
+from types import FrameType
 
 import structlog
 from celery.platforms import SecurityWarning
@@ -54,12 +57,18 @@ def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | 
     runner = Runner(settings, database, queues)
     register(app, runner, frozenset(queues))
 
+    asked_to_stop = threading.Event()
+
     def stop(**_: object) -> None:
+        asked_to_stop.set()
         runner.stop()
 
     worker_shutting_down.connect(stop, weak=False)
-    runner.start()
+    # Until Celery listens to signals itself, they end the process through the `finally` below.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, _end_early)
     try:
+        runner.start()
         worker = app.Worker(
             hostname=f"gradproof@{runner.id}",
             queues=list(queues),
@@ -72,10 +81,15 @@ def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | 
             without_mingle=True,
         )
         worker.start()
-        return int(worker.exitcode or 0)
+        # Celery ends with 1 after SIGINT; an end in good order is none of a failure, whoever asked for it.
+        return 0 if asked_to_stop.is_set() else int(worker.exitcode or 0)
     finally:
         runner.stop()
         runner.join()
         worker_shutting_down.disconnect(stop)
         database.close()
         doorbell.close()
+
+
+def _end_early(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)

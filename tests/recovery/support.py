@@ -19,6 +19,7 @@ from services.analyses.model import AnalysisOptions, AnalysisView
 from services.analyses.service import AnalysisService
 from services.checks.models import CheckResultRow
 from services.database import Database
+from services.jobs import repository
 from services.jobs.doorbell import Doorbell
 from services.jobs.models import OWNED_STATES, JobKind, JobRow
 from services.settings import Settings
@@ -130,6 +131,11 @@ class Service:
     def results(self, analysis_id: str) -> list[CheckResultRow]:
         with self.database.reading() as session:
             return list(session.scalars(select(CheckResultRow).where(CheckResultRow.analysis_id == analysis_id)))
+
+    def workers(self) -> list[int]:
+        """The process ids of the workers that report in."""
+        with self.database.reading() as session:
+            return [row.pid for row in repository.live_workers(session, self.settings.heartbeat * 6)]
 
     def is_mid_run(self, analysis_id: str) -> bool:
         """Whether at least one target is done and at least one is being run."""

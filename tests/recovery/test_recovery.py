@@ -83,6 +83,19 @@ def test_a_worker_asked_to_stop_gives_its_jobs_back_at_once(
     assert [job.losses for job in service.jobs(analysis_id)] == [0] * (1 + TARGETS)
 
 
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_every_signal_to_stop_ends_a_worker_in_good_order(
+    embedded_settings: Settings, open_service: OpenService, tmp_path: Path, sent: signal.Signals
+) -> None:
+    service = open_service(embedded_settings)
+    with worker_process(embedded_settings, tmp_path / "worker.log") as worker:
+        eventually(lambda: service.workers() == [worker.pid], "the worker reports in")
+        worker.send_signal(sent)
+        eventually(lambda: worker.poll() is not None, "the worker ends")
+        assert worker.returncode == 0
+    assert service.workers() == []
+
+
 def test_a_broker_killed_and_started_again_in_mid_run_costs_only_time(
     sqlite_url: str, make_settings: MakeSettings, open_service: OpenService, tmp_path: Path
 ) -> None:
