@@ -6,9 +6,10 @@ from typing import Final
 
 from gradproof_probe.checks.base import Check
 from gradproof_probe.checks.compile_equivalence import CompileEquivalence
+from gradproof_probe.checks.device_compare import DeviceCompare
 from gradproof_probe.checks.gradcheck import Gradcheck
 
-ALL_CHECKS: Final[tuple[Check, ...]] = (Gradcheck(), CompileEquivalence())
+ALL_CHECKS: Final[tuple[Check, ...]] = (Gradcheck(), CompileEquivalence(), DeviceCompare())
 
 
 def find_check(name: str) -> Check:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-import time
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
-from gradproof_probe.gradients.attribution import Place, backward_return, innermost
-from gradproof_probe.gradients.breaks import Breaks
+from gradproof_probe.gradients.attribution import Place, innermost
 from gradproof_probe.gradients.examination import Examination, Examiner
-from gradproof_probe.gradients.experiment import Experiment, ForwardError
-from gradproof_probe.gradients.functions import Recorder, submitted_functions
+from gradproof_probe.gradients.experiment import Experiment
+from gradproof_probe.gradients.explanation import Explainer, placed, signature
 from gradproof_probe.gradients.steps import kept_graph
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
@@ -72,141 +69,22 @@ class Gradcheck(Check):
             make, source_root=context.source_root, seed=context.seed, deadline=context.deadline, function=function
         ).examine()
         if function is not None:
-            return _placed(found, function, context)
+            return placed(found, function, context.source_root)
         if found.verdict in ("pass", "inconclusive") and resolved.target.kind == "module":
             kept = kept_graph(make, source_root=context.source_root, seed=context.seed)
             if kept is not None:
                 return replace(kept, evidence={**found.evidence, **kept.evidence})
-        return _blame(found, make, context)
+        return Explainer(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).explain(found)
 
 
 def _argument_names(context: CheckContext) -> list[str]:
     value: Any = context.resolved.value
     kind = context.resolved.target.kind
     function = value if kind == "function" else value.forward
-    parameters = parameters_of(function) if kind == "module" else _plain(function)
+    parameters = parameters_of(function) if kind == "module" else signature(function)
     if kind == "autograd_function" and parameters and parameters[0].name in ("ctx", "context", "self", "_", "cls"):
         parameters = parameters[1:]
     return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
-
-
-def _plain(function: Any) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return []
-
-
-def _placed(found: Examination, function: type, context: CheckContext) -> Examination:
-    if found.place is None and found.verdict == "fail":
-        found.place = backward_return(function, context.source_root)
-    return found
-
-
-def _blame(found: Examination, make: Any, context: CheckContext) -> Examination:
-    """A failing module or function: is it one of the custom Functions in it, or a cut that was meant?"""
-    if found.verdict != "fail" or found.place is not None:
-        return found
-    recorder, breaks = Recorder(context.source_root), Breaks(context.source_root)
-    try:
-        with default_dtype(torch.float64):
-            experiment = make(torch.float64)
-            with recorder.watching(submitted_functions(context.source_root)), breaks.watching():
-                experiment.run()
-    except (ForwardError, RuntimeError):
-        return found
-    inner = _functions(recorder, context)
-    for function, examination in inner:
-        if examination.verdict == "fail":
-            examination.evidence = {**found.evidence, "function": function.__qualname__}
-            examination.worst = found.worst
-            return _placed(examination, function, context)
-    if not found.mismatch:
-        return found
-    meant = [(function, examination) for function, examination in inner if examination.by_design]
-    if meant:
-        function, examination = meant[0]
-        return replace(
-            found, verdict="inconclusive", cause=examination.cause,
-            text=f"the gradient differs from differences because of {function.__qualname__}: {examination.text}",
-        )
-    return _explained(found, make, breaks, context)
-
-
-def _functions(recorder: Recorder, context: CheckContext) -> list[tuple[type, Examination]]:
-    found = []
-    for call in recorder.calls:
-        if time.monotonic() > context.deadline:
-            break
-
-        def make(precision: torch.dtype | None, call: Any = call) -> Experiment:
-            return Experiment(
-                call.function.apply, call.args, {}, None, seed=context.seed, precision=precision,
-                argument_names=_function_names(call.function),
-            )
-
-        examination = Examiner(
-            make, source_root=context.source_root, seed=context.seed, deadline=context.deadline, function=call.function
-        ).examine()
-        found.append((call.function, examination))
-    return found
-
-
-def _function_names(function: Any) -> list[str]:
-    names = [parameter.name for parameter in _plain(function.forward)]
-    return names[1:] if names[:1] in (["ctx"], ["context"], ["self"]) else names
-
-
-def _explained(found: Examination, make: Any, breaks: Breaks, context: CheckContext) -> Examination:
-    """Cuts, hooks, randomness and coarse arithmetic each explain a difference without a fault of the author's."""
-    cuts = [item for item in breaks.found if item.what != "register_hook"]
-    if cuts:
-        first = next((item for item in cuts if item.place is not None), cuts[0])
-        where = f"{first.place.path}:{first.place.line}" if first.place else "a library's code"
-        vanishes = _counterfactual(make, context)
-        if vanishes is not False:
-            why = "the difference vanishes when it does nothing" if vanishes else "it can't be told apart from a fault"
-            return replace(
-                found, verdict="inconclusive", cause="stop_gradient", place=first.place,
-                text=f"the gradient is cut by {first.what} at {where}; {why}",
-                numbers={"cuts": [f"{c.what} {c.place.path}:{c.place.line}" for c in cuts if c.place][:10]},
-            )
-    if any(item.what == "register_hook" for item in breaks.found):
-        return replace(found, verdict="inconclusive", cause="gradient_hook", text="a hook may change gradients on purpose")
-    if found.drawn:
-        return replace(
-            found, verdict="inconclusive", cause="random",
-            text="it draws random numbers: a path-wise gradient of a sampler isn't the derivative at a fixed seed",
-        )
-    if not found.precise:
-        return replace(found, verdict="inconclusive", cause="imprecise", text="it doesn't compute in float64 throughout")
-    return found
-
-
-def _counterfactual(make: Any, context: CheckContext) -> bool | None:
-    """Whether autograd agrees with differences once detach and no_grad do nothing; None if that can't be run."""
-
-    def bridged(precision: torch.dtype | None) -> Experiment:
-        # Only the call: constructors write to parameters under no_grad.
-        experiment: Experiment = make(precision)
-        plain, breaks = experiment.call, Breaks(context.source_root)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with breaks.watching(bridge=True):
-                return plain(*args, **kwargs)
-
-        experiment.call = call
-        return experiment
-
-    try:
-        found = Examiner(
-            bridged, source_root=context.source_root, seed=context.seed, deadline=context.deadline
-        ).examine()
-    except (ExpressionError, RuntimeError):
-        return None
-    if found.verdict == "pass":
-        return True
-    return False if found.mismatch else None
 
 
 def _constructor_raised(context: CheckContext, error: ExpressionError) -> CheckResult:

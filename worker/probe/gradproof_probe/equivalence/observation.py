@@ -61,8 +61,9 @@ def observe(
     `dtype` promotes module and floating inputs; `device` moves them there. Cotangents are drawn on the CPU in float64
     and then cast, so that every way gets the same.
     """
+    # Built in its own precision first: the same expressions draw other numbers in float64.
+    built = build(resolved, recipe, seed=seed)
     with default_dtype(dtype or torch.get_default_dtype()):
-        built = build(resolved, recipe, seed=seed)
         return _observe(built, wrap, seed=seed, mode=mode, dtype=dtype, device=device, calls=calls)
 
 

@@ -18,6 +18,10 @@ from typing import Any, Final
 import torch
 
 
+_TORCH: Final = str(Path(torch.__file__).parent) + "/"
+_PROBE: Final = str(Path(__file__).parent.parent) + "/"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """`path` is relative to the source root, `line` 1-based."""
@@ -27,7 +31,9 @@ class Place:
 
 
 def relative(filename: str, source_root: Path) -> str | None:
-    """`filename` relative to the source root; None if it lies outside."""
+    """`filename` relative to the source root; None if it lies outside, or is torch's or the probe's own."""
+    if filename.startswith((_TORCH, _PROBE, "<")):
+        return None
     try:
         return str(Path(filename).resolve().relative_to(source_root.resolve()))
     except (ValueError, OSError):
