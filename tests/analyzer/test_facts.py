@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_committed_facts_are_what_the_installed_torch_gives() -> None:
     """The one slow test here (15 s): a fresh interpreter, because what was imported before changes what `dir` says."""
-    run = subprocess.run([sys.executable, "tools/make_facts.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "tools/make_facts.py", "--check"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
 
