@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
+from services.jobs.broker import DOORBELL, build_broker
 from services.settings import Settings
 from tests.serving import RunningServer, Workshop, token, upload
 
@@ -132,10 +132,12 @@ def test_running_again_makes_a_new_analysis_of_the_same_source(client: httpx.Cli
 
 def test_a_doorbell_is_rung_for_what_is_submitted(client: httpx.Client, service_settings: Settings) -> None:
     submit(client)
-    broker = service_settings.data_dir / "broker" / "messages"
-    if service_settings.broker_url == "":
-        messages = [json.loads(file.read_text()) for file in broker.iterdir()]
-        assert [message["properties"]["delivery_info"]["routing_key"] for message in messages] == ["cpu"]
+    app = build_broker(service_settings)
+    with app.connection_for_read() as connection, connection.SimpleQueue("cpu") as queue:
+        message = queue.get(timeout=10)
+        assert message.headers["task"] == DOORBELL
+        message.ack()
+    app.close()
     assert 'gradproof_queue_waiting{queue="cpu"} 1.0' in client.get("/metrics").text
 
 
