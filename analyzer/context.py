@@ -51,6 +51,10 @@ class FileContext:
         self.tree = tree
         self._deadline = deadline
 
+    def release(self) -> None:
+        """Lets go of everything, so that the tree is freed at once: it and the analyses hold each other."""
+        self.__dict__.clear()
+
     def check_deadline(self) -> None:
         """Raises DeadlineError when the file has had its time. Call it wherever work grows with the file."""
         if time.monotonic() > self._deadline:

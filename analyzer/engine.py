@@ -27,7 +27,15 @@ from analyzer.rules.engine_notes import (
     UnreadableFileNote,
     UnusedSuppressionNote,
 )
-from analyzer.source import InvalidSyntaxError, UnreadableSourceError, decode, normalise, parse, require_size
+from analyzer.source import (
+    InvalidSyntaxError,
+    UnreadableSourceError,
+    collection_paused,
+    decode,
+    normalise,
+    parse,
+    require_size,
+)
 from analyzer.suppressions import SuppressionComment, SuppressionTable, find_comments
 from analyzer.targets import targets_of
 
@@ -122,6 +130,11 @@ def _analyze_path(file: Path, path: str, layout: ModuleLayout, options: Analyzer
 
 
 def _analyze(source: bytes | str, path: str, layout: ModuleLayout, options: AnalyzerOptions) -> _FileResult:
+    with collection_paused():
+        return _read_and_analyze(source, path, layout, options)
+
+
+def _read_and_analyze(source: bytes | str, path: str, layout: ModuleLayout, options: AnalyzerOptions) -> _FileResult:
     deadline = time.monotonic() + options.max_seconds_per_file
     try:
         text = decode(source, max_bytes=options.max_bytes) if isinstance(source, bytes) else normalise(source)
@@ -144,6 +157,8 @@ def _analyze(source: bytes | str, path: str, layout: ModuleLayout, options: Anal
         return _unreadable(path, str(error), 1, options)
     except RecursionError:
         return _unreadable(path, "nested too deeply to be analysed", 1, options)
+    finally:
+        file.release()
     return _FileResult(findings, suppressed, lines, outline)
 
 
