@@ -2,6 +2,7 @@
 
 from vislang.functions.activations import LogCosh, Mish, SquaredReLU
 from vislang.functions.distances import GaussianKernel, SoftClip
+from vislang.functions.pooling import PairSum
 from vislang.functions.scaling import ChannelAffine, ScaleRows, WarmupScale
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "GaussianKernel",
     "LogCosh",
     "Mish",
+    "PairSum",
     "ScaleRows",
     "SoftClip",
     "SquaredReLU",
