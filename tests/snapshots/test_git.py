@@ -380,10 +380,23 @@ def test_a_certificate_for_another_name_is_not_trusted(server: GitServer, settin
         fetch(server.url("model.git", "other.example"), None, settings, resolver=lambda _host, _port: ["127.0.0.1"])
 
 
-def test_the_own_authority_counts_for_trusted_networks_only(server: GitServer) -> None:
-    listed = Settings(git_ca_file=server.authority, git_hosts=(HOST_NAME, f"{HOST_NAME}:{server.port}"))
-    with pytest.raises(GitAddressNotPublicError):
-        fetch(server.url("model.git", HOST_NAME), None, listed, resolver=lambda _host, _port: ["127.0.0.1"])
+@pytest.mark.parametrize(("address", "trusted"), [("127.0.0.1", True), ("9.9.9.9", False)])
+def test_the_own_authority_counts_for_trusted_networks_only(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, address: str, trusted: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o777)
+        spy = Path(place) / "git"
+        spy.write_text(
+            f'#!/bin/sh\n[ "$1" = version ] && exec echo git version 2.40.0\necho "$@" > {place}/seen\nexit 1\n'
+        )
+        spy.chmod(0o755)
+        monkeypatch.setattr("services.snapshots.git_process._PATH", f"{place}:/usr/bin:/bin")
+        with pytest.raises(GitObjectsError):
+            fetch(f"https://{HOST_NAME}/a", None, settings, resolver=lambda _host, _port: [address])
+        arguments = (Path(place) / "seen").read_text()
+    assert f"http.curloptResolve={HOST_NAME}:443:{address}" in arguments
+    assert ("http.sslCAInfo=" in arguments) is trusted
 
 
 def test_a_server_that_never_answers_is_given_up_and_git_is_gone(server: GitServer, settings: Settings) -> None:
