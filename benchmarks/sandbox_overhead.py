@@ -1,7 +1,8 @@
 """What confinement costs: milliseconds for a run in each mode, against the same command without any sandbox.
 
 Two commands, `/bin/true` and a Python that does nothing, are run in turn (plain, OFF, U, R, plain, …) so that whatever
-else the machine does falls on all of them alike; on a busy machine only the fastest runs say much. Writes `benchmarks/results/sandbox_overhead.json`.
+else the machine does falls on all of them alike; on a busy machine only the fastest runs say much.
+Writes `benchmarks/results/sandbox_overhead.json`.
 
     python -m benchmarks.sandbox_overhead [--runs 40]
 """
@@ -83,12 +84,12 @@ def measure(runs: int) -> dict[str, object]:
 
 
 def summary(milliseconds: list[float]) -> dict[str, float]:
-    tenths = statistics.quantiles(milliseconds, n=10)
-    return {
-        "fastest": round(min(milliseconds), 2),
-        "median": round(statistics.median(milliseconds), 2),
-        "p90": round(tenths[-1], 2),
+    found = {
+        "fastest": min(milliseconds),
+        "median": statistics.median(milliseconds),
+        "p90": statistics.quantiles(milliseconds, n=10)[-1],
     }
+    return {name: round(value, 2) for name, value in found.items()}
 
 
 def main() -> None:
