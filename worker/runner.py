@@ -8,10 +8,12 @@ This module must not know Celery, nor what a job of any kind does.
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -57,6 +59,7 @@ class Runner:
         self._jobs = JobService(database, settings)
         self._held = HeldJobs()
         self._stop = threading.Event()
+        self._turns = itertools.count()
         self._started_at = utc_now()
         self._threads: list[threading.Thread] = []
         self._tools = Tools(
@@ -81,21 +84,42 @@ class Runner:
         for thread in self._threads:
             thread.join()
 
-    def serve(self, queue: str) -> int:
-        """Work until the queue is empty; returns how many jobs were taken up. What a doorbell calls."""
+    def serve(self) -> int:
+        """Work until all queues of this worker are empty; returns how many jobs were taken up.
+
+        What a doorbell calls, whichever queue it came from.
+        """
         taken = 0
         while not self._stop.is_set():
-            claims = self._patiently(lambda: self._jobs.claim(queue, self.id, forget_results))
+            claims = self.take()
             if not claims:
                 break
             taken += len(claims)
-            self._held.add(claims)
             try:
                 self._run(claims)
             finally:
                 for claim in claims:
                     self._held.drop(claim.job_id)
         return taken
+
+    def take(self) -> tuple[Claim, ...]:
+        """Claim what is to be done next, in whichever queue; empty if there is nothing.
+
+        Control jobs go first, since they are short; the other queues take turns, so that a long line in one does not
+        keep the others waiting.
+        """
+        for queue in self._order():
+            claims = self._patiently(partial(self._jobs.claim, queue, self.id, forget_results))
+            if claims:
+                self._held.add(claims)
+                return claims
+        return ()
+
+    def _order(self) -> tuple[str, ...]:
+        others = [queue for queue in self._queues if queue != CONTROL_QUEUE]
+        turn = next(self._turns) % len(others) if others else 0
+        first = (CONTROL_QUEUE,) if CONTROL_QUEUE in self._queues else ()
+        return (*first, *others[turn:], *others[:turn])
 
     def _run(self, claims: Sequence[Claim]) -> None:
         try:

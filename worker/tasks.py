@@ -1,6 +1,6 @@
-"""The one Celery task: a doorbell. Whoever hears it works until the queue's jobs in the database are done.
+"""The one Celery task: a doorbell. Whoever hears it works until there is nothing left for it in the database.
 
-Nothing is taken from the message but the name of the queue, and that only if it is one this worker serves.
+Nothing is taken from the message but the name of a queue, which has to be one that this worker serves.
 """
 
 from __future__ import annotations
@@ -17,4 +17,4 @@ def register(app: Celery, runner: Runner, queues: frozenset[str]) -> None:
     @app.task(name=DOORBELL, ignore_result=True)
     def doorbell(queue: str) -> None:
         if queue in queues:
-            runner.serve(queue)
+            runner.serve()

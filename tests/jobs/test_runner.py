@@ -100,7 +100,7 @@ def runner(database: Database, service_settings: Settings) -> Iterator[Callable[
 
     def make(**changes: object) -> Runner:
         settings = service_settings.model_copy(update={"sandbox": False, **changes})
-        runner = Runner(settings, database, ["cpu"])
+        runner = Runner(settings, database, ["control", "cpu", "gpu.h200"])
         runner.start()
         started.append(runner)
         return runner
@@ -115,7 +115,7 @@ def test_one_doorbell_does_all_there_is_to_do(
     database: Database, service_settings: Settings, submit: Callable[[str], str], runner: Callable[..., Runner]
 ) -> None:
     analysis_id = submit(MODULE)
-    assert runner().serve("cpu") == 4
+    assert runner().serve() == 4
     report = Bench(database, service_settings).analyses.report(analysis_id)
     assert report.analysis.status == "finished"
     verdicts = {target.name: [check.verdict for check in target.checks] for target in report.targets}
@@ -131,7 +131,7 @@ def test_a_worker_that_can_not_run_anything_says_so_instead_of_trying_for_ever(
     database: Database, service_settings: Settings, submit: Callable[[str], str], runner: Callable[..., Runner]
 ) -> None:
     analysis_id = submit("import torch\n\n\ndef square(x: torch.Tensor) -> torch.Tensor:\n    return x * x\n")
-    runner(python=Path("/nowhere/python")).serve("cpu")
+    runner(python=Path("/nowhere/python")).serve()
     view = Bench(database, service_settings).analyses.get(analysis_id)
     assert view.status == "partial"
     assert view.reason is not None
@@ -147,7 +147,7 @@ def test_a_cancelled_run_is_stopped_in_its_sandbox(
     analysis_id = submit(SLOW)
     bench = Bench(database, service_settings)
     working = runner()
-    serving = threading.Thread(target=working.serve, args=("cpu",))
+    serving = threading.Thread(target=working.serve)
     with capture_logs() as events:
         serving.start()
         eventually(lambda: bool(running_probes(database)), "the target is being run")
@@ -163,11 +163,23 @@ def test_a_source_that_may_not_be_fetched_fails_with_the_reason(
 ) -> None:
     bench = Bench(database, service_settings)
     analysis_id = bench.analyses.submit(GitSource(url)).analysis_id
-    assert runner().serve("control") == 1
+    assert runner().serve() == 1
     view = bench.analyses.get(analysis_id)
     assert view.status == "failed"
     assert view.reason is not None
     assert url.split("/")[2] in view.reason
+
+
+def test_no_queue_keeps_another_waiting(
+    database: Database, service_settings: Settings, runner: Callable[..., Runner]
+) -> None:
+    bench = Bench(database, service_settings).with_settings(gpu_classes=("h200",))
+    bench.submit_and_read(targets=4)
+    working = runner(target_batch=1)
+    assert {working.take()[0].queue for _ in range(2)} == {"cpu", "gpu.h200"}
+    bench.analyses.submit(GitSource("https://example.org/team/models.git"))
+    assert working.take()[0].queue == "control"
+    assert {working.take()[0].queue for _ in range(2)} == {"cpu", "gpu.h200"}
 
 
 def test_a_worker_reports_in_and_says_goodbye(
@@ -183,7 +195,7 @@ def test_a_worker_reports_in_and_says_goodbye(
     working.stop()
     working.join()
     assert known() == []
-    assert working.serve("cpu") == 0
+    assert working.serve() == 0
 
 
 def test_a_worker_process_never_imports_torch() -> None:
