@@ -32,22 +32,30 @@ class Operations:
         self._never = frozenset[str](document["never_differentiable"])
         self._results: dict[str, str] = document["results"]
         self._flags: dict[str, int] = document["in_place_flag"]
+        self._answers: dict[tuple[str, str, bool], Mapping[str, frozenset[str]]] = {}
         self.version = str(document["torch"])
 
     def known(self, name: str) -> bool:
         """Whether it is known what the operation keeps for backward."""
         return name in self._cases
 
-    def kept(self, name: str, kinds: str, *, keywords: bool = False) -> dict[str, frozenset[str]]:
+    def kept(self, name: str, kinds: str, *, keywords: bool = False) -> Mapping[str, frozenset[str]]:
         """What backward needs: argument that requires gradients → arguments and results kept because of that.
 
         `kinds` has a letter for each positional argument of the call: T a tensor, N a number, S a string, `-`
-        anything else, `?` not known. `keywords`: further arguments are given by keyword. Where several forms of the operation fit, only
-        what all of them keep is given. Empty when nothing is known.
+        anything else, `?` not known. `keywords`: further arguments are given by keyword. Where several forms of the
+        operation fit, only what all of them keep is given. Empty when nothing is known.
 
         Arguments are told by position ("0" is the first, or the tensor whose method it is; a module has "parameters"
         as well), results as `result`, `result1`, ….
         """
+        key = (name, kinds, keywords)
+        known = self._answers.get(key)
+        if known is None:
+            known = self._answers[key] = self._kept(name, kinds, keywords=keywords)
+        return known
+
+    def _kept(self, name: str, kinds: str, *, keywords: bool) -> Mapping[str, frozenset[str]]:
         cases = self._cases.get(name, {})
         fitting = [case for form, case in cases.items() if _fits(kinds, form, keywords=keywords)]
         if not fitting and not keywords:

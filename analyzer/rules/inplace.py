@@ -245,6 +245,7 @@ class InplaceOnSavedInput(Rule):
         _forward("h = self.up(x)\ny = self.up(h.clone())\nh += y\nreturn h"),
         _forward("h = self.up(x)\nif self.training:\n    y = h ** 2\nelse:\n    h += 1\n    y = h\nreturn y"),
         _HEAD + "def scaled(x, w):\n    y = x * w\n    x += 1\n    return y\n",
+        _HEAD + "def scaled(x: torch.Tensor, w: torch.Tensor):\n    y = x * w\n    x += 1\n    return y\n",
         _forward("out = torch.zeros(3, 4)\nfor i in range(3):\n    out[i] = self.up(x[i])\nreturn out"),
         _forward("xs = [x, self.up(x)]\ny = xs[0] ** 2\nxs[1] += 1\nreturn y + xs[1]"),
     )
@@ -258,6 +259,7 @@ class InplaceOnSavedInput(Rule):
             _forward("out = self.up(x)\nfor i in range(1, 4):\n    out[i] = self.up(out[i - 1])\nreturn out"),
             (_FIRST + 2,),
         ),
+        Invalid(_forward("y = x * torch.sigmoid(self.up(x))\nx += 1\nreturn y"), (_FIRST + 1,)),
         Invalid(_forward("h = self.up(x)\ny = h.pow(2)\nh.t()[0] = 0\nreturn y"), (_FIRST + 2,)),
     )
 

@@ -106,7 +106,23 @@ class Ledger:
         """
         if not self.recording:
             return {}
-        kinds = "".join(value.kind for value in arguments)
+        kinds = [value.kind for value in arguments]
+        found = self._kept_degrees(name, arguments, "".join(kinds), keywords=keywords)
+        for position, kind in enumerate(kinds):
+            place = str(position)
+            found.pop(place, None)
+            if kind in _NO_TENSOR:
+                continue
+            # Whether it is kept matters only if it is a tensor.
+            as_tensor = "".join([*kinds[:position], TENSOR, *kinds[position + 1 :]])
+            degree = self._kept_degrees(name, arguments, as_tensor, keywords=keywords).get(place)
+            if degree is not None:
+                found[place] = degree
+        return found
+
+    def _kept_degrees(
+        self, name: str, arguments: Sequence[Value], kinds: str, *, keywords: bool
+    ) -> dict[str, Differentiable]:
         found: dict[str, Differentiable] = {}
         for source, kept in self.facts.kept(name, kinds, keywords=keywords).items():
             if source == "parameters":

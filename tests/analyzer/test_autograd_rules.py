@@ -107,7 +107,8 @@ def test_a_marked_input_gets_the_function_into_its_history() -> None:
 def test_the_message_on_arity_names_both_counts_and_the_inputs() -> None:
     (found,) = findings(
         "class F(Function):\n    @staticmethod\n    def forward(ctx, x, weight, bias):\n"
-        "        return x * weight + bias\n\n    @staticmethod\n    def backward(ctx, grad):\n        return grad, grad\n",
+        "        return x * weight + bias\n\n    @staticmethod\n    def backward(ctx, grad):\n"
+        "        return grad, grad\n",
         "GP303",
     )
     assert found.message == "backward returns 2 gradients; forward takes 3 inputs (x, weight, bias)"
