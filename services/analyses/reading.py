@@ -9,7 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from analyzer.engine import AnalyzerOptions, analyze_files
+from analyzer.registry import all_rules
 from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome, rule_ids
+from services.checks.plan import CHECKS
 from services.configuration import Configuration, read_configuration
 
 # The engine's own notes (unreadable files, suppressions) are no rules that one could leave out.
@@ -22,7 +24,8 @@ def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
     Raises `ConfigurationError`, which names file, line and key, when the repository's own configuration is wrong:
     going on with defaults would show a team results that its own rules and gates do not stand behind.
     """
-    configuration = read_configuration(root)
+    known_rules = [word for rule in all_rules() for word in (rule.id, rule.name)]
+    configuration = read_configuration(root, rules=known_rules, checks=CHECKS)
     rules = rule_ids((*options.rules, _ENGINE_NOTES)) if options.rules else None
     analysis = analyze_files(root, _sources(root, configuration), options=AnalyzerOptions(rules=rules))
     return StaticOutcome(

@@ -235,6 +235,14 @@ def test_a_wrong_configuration_names_file_line_and_key(check: Check, repository:
     assert "colour" in err
 
 
+@pytest.mark.parametrize("line", ['checks = ["gradchek"]', 'rules = { GP999 = "off" }'])
+def test_a_rule_or_check_that_does_not_exist_is_refused(check: Check, repository: Path, line: str) -> None:
+    (repository / "gradproof.toml").write_text(line + "\n")
+    code, _, err = check(repository)
+    assert code == 2
+    assert "gradproof.toml:1" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
