@@ -353,11 +353,11 @@ def _view(session: Session, row: AnalysisRow) -> AnalysisView:
 def _progress(session: Session, row: AnalysisRow) -> tuple[Stage, ...]:
     probes = repository.probe_jobs(session, row.id)
     still_open = [checks for _, state, checks in probes if state in OPEN_STATES]
-    results = count_results(session, row.id)
+    results, of_open_jobs = count_results(session, row.id)
     return (
         Stage("snapshot", int(row.snapshot_digest is not None), 1),
         Stage("static", int(row.static_finished_at is not None), 1),
         Stage("targets", len(probes) - len(still_open), len(probes)),
         # A target that is still to be run may bring as many results as it has checks, or none (no harness).
-        Stage("checks", results, results + sum(len(checks) for checks in still_open)),
+        Stage("checks", results, results - of_open_jobs + sum(len(checks) for checks in still_open)),
     )

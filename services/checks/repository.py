@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.checks.models import CheckResultRow, TargetRow
 from services.findings.model import TargetResult
-from services.jobs.models import JobRow
+from services.jobs.models import OPEN_STATES, JobRow
 from services.reports.document import CheckInfo, Diagnosis, Harness
 
 
@@ -142,9 +142,15 @@ def load_targets(session: Session, analysis_id: str) -> tuple[TargetResult, ...]
     )
 
 
-def count_results(session: Session, analysis_id: str) -> int:
-    """How many check results an analysis has so far."""
-    return session.scalar(select(func.count()).where(CheckResultRow.analysis_id == analysis_id)) or 0
+def count_results(session: Session, analysis_id: str) -> tuple[int, int]:
+    """How many check results an analysis has so far, and how many of them belong to jobs that have not ended."""
+    rows = session.execute(
+        select(JobRow.state, func.count(CheckResultRow.id))
+        .join(JobRow, JobRow.id == CheckResultRow.job_id)
+        .where(CheckResultRow.analysis_id == analysis_id)
+        .group_by(JobRow.state)
+    ).all()
+    return sum(number for _, number in rows), sum(number for state, number in rows if state in OPEN_STATES)
 
 
 def check_info(row: CheckResultRow) -> CheckInfo:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from sqlalchemy import CursorResult, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, CursorResult, Select, and_, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased
 
@@ -130,7 +130,7 @@ def claim(
 # ---------------------------------------------------------------------------------------------- owning
 
 
-def _held(item: Claim) -> object:
+def _held(item: Claim) -> ColumnElement[bool]:
     return and_(
         JobRow.id == item.job_id,
         JobRow.owner == item.owner,
@@ -147,7 +147,7 @@ def fence(session: Session, item: Claim, lease: timedelta) -> None:
     held = _row_count(
         session,
         update(JobRow)
-        .where(_held(item))  # type: ignore[arg-type]
+        .where(_held(item))
         .values(state=JobState.RUNNING, lease_until=FromNow(lease))
         .execution_options(synchronize_session=False),
     )
@@ -164,7 +164,7 @@ def finish(session: Session, item: Claim, state: JobState, reason: str | None = 
     ended = _row_count(
         session,
         update(JobRow)
-        .where(_held(item))  # type: ignore[arg-type]
+        .where(_held(item))
         .values(state=state, lease_until=None, finished_at=utc_now(), reason=reason)
         .execution_options(synchronize_session=False),
     )
@@ -181,13 +181,13 @@ def give_back(session: Session, item: Claim, *, reason: str, lost: bool) -> JobS
     return _requeue(session, _held(item), reason=reason, lost=lost)
 
 
-def _requeue(session: Session, condition: object, *, reason: str, lost: bool) -> JobState | None:
+def _requeue(session: Session, condition: ColumnElement[bool], *, reason: str, lost: bool) -> JobState | None:
     losses = JobRow.losses + (1 if lost else 0)
     if lost:
         ended = _row_count(
             session,
             update(JobRow)
-            .where(condition, losses >= JobRow.max_attempts)  # type: ignore[arg-type]
+            .where(condition, losses >= JobRow.max_attempts)
             .values(state=JobState.INFRA_FAILED, losses=losses, lease_until=None, finished_at=utc_now(), reason=reason)
             .execution_options(synchronize_session=False),
         )
@@ -196,7 +196,7 @@ def _requeue(session: Session, condition: object, *, reason: str, lost: bool) ->
     queued = _row_count(
         session,
         update(JobRow)
-        .where(condition)  # type: ignore[arg-type]
+        .where(condition)
         .values(state=JobState.QUEUED, losses=losses, owner=None, lease_until=None, rung_at=utc_now(), reason=reason)
         .execution_options(synchronize_session=False),
     )
@@ -210,12 +210,22 @@ def renew(session: Session, items: Iterable[Claim], lease: timedelta) -> frozens
         return frozenset()
     kept = session.scalars(
         update(JobRow)
-        .where(or_(*(_held(item) for item in claims)))  # type: ignore[arg-type]
+        .where(JobRow.id.in_(_locked_in_order(or_(*(_held(item) for item in claims)))))
         .values(lease_until=FromNow(lease))
         .returning(JobRow.id)
         .execution_options(synchronize_session=False)
     )
     return frozenset(kept)
+
+
+def _locked_in_order(*conditions: ColumnElement[bool]) -> Select[tuple[str]]:
+    """The ids of the jobs that meet the conditions, locked one after the other in the order of their ids.
+
+    Statements that change many jobs without the lock of their analysis, or with it, meet in that order: none of two
+    can hold what the other waits for. Whoever waited sees the row as it is then, conditions included.
+    """
+    locked = select(JobRow.id).where(*conditions).order_by(JobRow.id).with_for_update().cte("locked")
+    return select(locked.c.id)
 
 
 # ---------------------------------------------------------------------------------------------- oversight
@@ -243,7 +253,7 @@ def cancel_open(session: Session, analysis_id: str, state: JobState, reason: str
     return _row_count(
         session,
         update(JobRow)
-        .where(JobRow.analysis_id == analysis_id, JobRow.state.in_(OPEN_STATES))
+        .where(JobRow.id.in_(_locked_in_order(JobRow.analysis_id == analysis_id, JobRow.state.in_(OPEN_STATES))))
         .values(state=state, lease_until=None, finished_at=utc_now(), reason=reason)
         .execution_options(synchronize_session=False),
     )
@@ -255,7 +265,10 @@ def unheard_queues(session: Session, patience: timedelta) -> Sequence[str]:
     queues = session.scalars(select(JobRow.queue).where(waiting).distinct().order_by(JobRow.queue)).all()
     if queues:
         session.execute(
-            update(JobRow).where(waiting).values(rung_at=FromNow()).execution_options(synchronize_session=False)
+            update(JobRow)
+            .where(JobRow.id.in_(_locked_in_order(waiting)))
+            .values(rung_at=FromNow())
+            .execution_options(synchronize_session=False)
         )
     return queues
 

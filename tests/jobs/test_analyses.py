@@ -13,7 +13,7 @@ from services.analyses.errors import (
     InvalidOptionsError,
     ReportUnavailableError,
 )
-from services.analyses.model import AnalysisOptions, GitSource
+from services.analyses.model import AnalysisOptions, GitSource, Stage
 from services.jobs.models import JobState
 from services.reports.document import Harness
 from services.snapshots.errors import GitUrlError
@@ -47,7 +47,9 @@ def test_an_analysis_goes_from_submission_to_report(bench: Bench) -> None:
     harness = Harness(source="synthesised", grade="C", constructor="T()", inputs=["float64[2]"], provenance="guessed")
     bench.results.harness(first, harness)
     bench.results.check(first, check("gradcheck", "pass"))
+    assert bench.analyses.get(analysis_id).progress[3] == Stage("checks", 1, 6)
     bench.results.probed(first)
+    assert bench.analyses.get(analysis_id).progress[2:] == (Stage("targets", 1, 2), Stage("checks", 1, 4))
     bench.results.not_run(second, "constructor unsolved", "Target1(dim) has no default for dim")
     bench.results.probed(second)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -319,6 +320,40 @@ def test_cancelling_takes_jobs_away_from_their_workers(bench: Bench) -> None:
     with pytest.raises(LeaseLostError):
         bench.results.check(claim, check())
     assert bench.analyses.cancel(analysis_id).status == "cancelled"
+
+
+def test_cancelling_renewing_and_ringing_at_once_never_wait_for_each_other_for_ever(bench: Bench) -> None:
+    for _ in range(5):
+        analysis_id = bench.submit_and_read(targets=30)
+        claims = [claim for _ in range(3) for claim in bench.claim()]
+        failures: list[BaseException] = []
+        barrier = threading.Barrier(4)
+
+        def at_once(
+            work: Callable[[], object],
+            failures: list[BaseException] = failures,
+            barrier: threading.Barrier = barrier,
+        ) -> None:
+            barrier.wait()
+            try:
+                for _ in range(5):
+                    work()
+            except BaseException as error:  # noqa: BLE001
+                failures.append(error)
+
+        works: list[Callable[[], object]] = [
+            lambda claims=claims: bench.jobs.renew(claims),
+            lambda claims=claims: bench.jobs.renew(claims[::-1]),
+            bench.reconciler.tick,
+            lambda analysis_id=analysis_id: bench.analyses.cancel(analysis_id),
+        ]
+        threads = [threading.Thread(target=at_once, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert bench.jobs.renew(claims) == frozenset()
 
 
 def test_two_processes_can_not_both_be_the_reconciler(database: Database, service_settings: Settings) -> None:
