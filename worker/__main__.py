@@ -7,14 +7,14 @@ import sys
 from pydantic import ValidationError
 
 from services.problems import GradproofError
-from services.settings import Settings
+from services.settings import read_settings
 from worker.celery_app import run_worker
 
 
 def main() -> int:
     """Serve the queues named in the first argument, separated by commas."""
     try:
-        return run_worker(Settings(), sys.argv[1].split(","))
+        return run_worker(read_settings(), sys.argv[1].split(","))
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
             name = "_".join(str(part) for part in problem["loc"][:1]).upper()

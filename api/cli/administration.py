@@ -8,7 +8,7 @@ from enum import StrEnum
 import typer
 
 from api.cli.console import say
-from services.settings import Settings
+from services.settings import read_settings
 
 
 class Scope(StrEnum):
@@ -33,7 +33,7 @@ def upgrade() -> None:
     """Bring the database to the newest version of its tables."""
     from services.database.migrate import upgrade as run_migrations  # noqa: PLC0415
 
-    settings = Settings()
+    settings = read_settings()
     run_migrations(settings)
     say("The database is up to date.")
 
@@ -46,6 +46,6 @@ def create_token(
     """Create an API token and print it once: only its hash is kept."""
     from services.accounts import create_token as make  # noqa: PLC0415
 
-    token = make(Settings(), name=name, scope=scope.value, lifetime=timedelta(days=days))
+    token = make(read_settings(), name=name, scope=scope.value, lifetime=timedelta(days=days))
     typer.echo(token)
     say(f"Keep it: it is shown only now. It expires in {days} days and may {scope.value}.")

@@ -27,7 +27,7 @@ from services.problems import BadInputError
 from services.reports.document import Report
 from services.reports.formats import FORMATS, Rendering, report_format
 from services.reports.sources import TreeSources
-from services.settings import Settings
+from services.settings import Settings, read_settings
 from services.snapshots.archives import read_archive
 from services.snapshots.directories import read_directory
 from services.snapshots.git import fetch
@@ -138,7 +138,7 @@ def _settings(python: Path | None, *, sandbox: bool) -> Settings:
         changes["python"] = python.absolute()
     if not sandbox:
         changes["sandbox"] = False
-    return Settings(**changes)
+    return read_settings(**changes)
 
 
 @contextmanager

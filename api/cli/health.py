@@ -9,7 +9,7 @@ import typer
 
 from api.cli.console import say
 from services.problems import SurroundingsError
-from services.settings import Settings
+from services.settings import read_settings
 
 
 class ApiUnhealthyError(SurroundingsError):
@@ -47,5 +47,5 @@ def worker() -> None:
     """Ask the database whether a worker of this machine reported lately and is not idle beside waiting work."""
     from services.jobs.health import require_healthy_workers  # noqa: PLC0415 - the database layer only when asked
 
-    queues = require_healthy_workers(Settings(), socket.gethostname())
+    queues = require_healthy_workers(read_settings(), socket.gethostname())
     say(f"Workers of this machine serve {', '.join(queues)}.")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from services.settings import Settings
+from services.settings import read_settings
 
 _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "missing": "[red]missing[/]"}
 
@@ -23,7 +23,7 @@ def doctor(as_json: bool = typer.Option(False, "--json", help="Print JSON for a 
     """Say what this machine can do: sandbox, compilers, devices, broker, database; what is missing, how to get it."""
     from worker.doctor import examine  # noqa: PLC0415 - reaches for servers and subprocesses: only when asked
 
-    lines = examine(Settings())
+    lines = examine(read_settings())
     if as_json:
         typer.echo(json.dumps([asdict(line) for line in lines], indent=2, default=str))
     else:

@@ -15,7 +15,7 @@ from api.cli.supervision import WorkerProcess
 from services.accounts import ensure_first_token, has_tokens
 from services.database.migrate import require_current, upgrade
 from services.problems import BadInputError, SurroundingsError
-from services.settings import Settings
+from services.settings import Settings, read_settings
 
 
 class UnprotectedAddressError(BadInputError):
@@ -70,7 +70,7 @@ def api(
     port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on."),
 ) -> None:
     """The API and the pages alone; settings come from the environment."""
-    settings = Settings()
+    settings = read_settings()
     require_current(settings)
     if not _is_loopback(host):
         _require_tokens(settings, host)
@@ -85,7 +85,7 @@ def worker(
     from worker.celery_app import run_worker  # noqa: PLC0415 - Celery takes half a second to import
 
     names = [name.strip() for name in queues.split(",") if name.strip()]
-    raise typer.Exit(run_worker(Settings(), names, concurrency=concurrency))
+    raise typer.Exit(run_worker(read_settings(), names, concurrency=concurrency))
 
 
 def _serve_http(settings: Settings, listener: socket.socket) -> None:
@@ -138,7 +138,7 @@ def _is_loopback(host: str) -> bool:
 
 def _embedded(data_dir: Path | None, address: str, *, sandbox: bool) -> Settings:
     """The settings of the environment, with what the command line says on top."""
-    settings = Settings()
+    settings = read_settings()
     changes: dict[str, object] = {}
     if data_dir is not None:
         changes["data_dir"] = data_dir.absolute()

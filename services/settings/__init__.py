@@ -6,6 +6,8 @@ reads environment variables. Unsafe values for production are refused here, with
 
 from __future__ import annotations
 
+from services.settings.errors import InvalidSettingError
 from services.settings.model import Settings
+from services.settings.reading import read_settings
 
-__all__ = ["Settings"]
+__all__ = ["InvalidSettingError", "Settings", "read_settings"]

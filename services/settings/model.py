@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -60,9 +61,24 @@ class Settings(BaseSettings):
     git_ca_file: Path | None = Field(default=None, description="certificate authority of an own forge")
     git_wall: timedelta = Field(default=timedelta(minutes=3), description="wall clock of one fetch")
 
+    @field_validator(
+        "lease", "heartbeat", "reconcile_every", "sandbox_wall", "check_wall", "target_wall", "inductor_budget",
+        "git_wall", mode="before",
+    )  # fmt: skip
+    @classmethod
+    def _plain_numbers_are_seconds(cls, value: object) -> object:
+        """The environment holds text, and `5` is how a person writes five seconds."""
+        if isinstance(value, str):
+            with suppress(ValueError, OverflowError):
+                return timedelta(seconds=float(value))
+        return value
+
     @model_validator(mode="after")
     def _limits_are_ordered(self) -> Settings:
         """check < target < sandbox, and heartbeat well inside the lease (service facts: limits in layers)."""
+        for name, value in self:
+            if isinstance(value, timedelta) and value <= timedelta(0):
+                raise ValueError(f"GRADPROOF_{name.upper()} must be longer than nothing")
         if not self.check_wall <= self.target_wall <= self.sandbox_wall:
             raise ValueError("GRADPROOF_CHECK_WALL <= GRADPROOF_TARGET_WALL <= GRADPROOF_SANDBOX_WALL must hold")
         if self.heartbeat * 3 > self.lease:
