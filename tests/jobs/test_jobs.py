@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from services.checks.models import CheckResultRow
 from services.database import Database
@@ -16,10 +17,12 @@ from services.database.base import FromNow
 from services.jobs import repository
 from services.jobs.errors import LeaseLostError
 from services.jobs.model import Claim
-from services.jobs.models import JobRow, JobState
+from services.jobs.models import JobKind, JobRow, JobState
 from services.jobs.service import JobService
 from services.settings import Settings
+from tests.conftest import MakeSettings
 from tests.jobs.support import SNAPSHOT, Bench, check, reading
+from tests.recovery.support import eventually
 
 
 def job(bench: Bench, job_id: str) -> JobRow:
@@ -322,38 +325,40 @@ def test_cancelling_takes_jobs_away_from_their_workers(bench: Bench) -> None:
     assert bench.analyses.cancel(analysis_id).status == "cancelled"
 
 
-def test_cancelling_renewing_and_ringing_at_once_never_wait_for_each_other_for_ever(bench: Bench) -> None:
-    for _ in range(5):
-        analysis_id = bench.submit_and_read(targets=30)
-        claims = [claim for _ in range(3) for claim in bench.claim()]
-        failures: list[BaseException] = []
-        barrier = threading.Barrier(4)
-
-        def at_once(
-            work: Callable[[], object],
-            failures: list[BaseException] = failures,
-            barrier: threading.Barrier = barrier,
-        ) -> None:
-            barrier.wait()
-            try:
-                for _ in range(5):
-                    work()
-            except BaseException as error:  # noqa: BLE001
-                failures.append(error)
-
-        works: list[Callable[[], object]] = [
-            lambda claims=claims: bench.jobs.renew(claims),
-            lambda claims=claims: bench.jobs.renew(claims[::-1]),
-            bench.reconciler.tick,
-            lambda analysis_id=analysis_id: bench.analyses.cancel(analysis_id),
-        ]
-        threads = [threading.Thread(target=at_once, args=(work,)) for work in works]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        assert bench.jobs.renew(claims) == frozenset()
+@pytest.mark.parametrize("work", ["cancel", "renew", "tick"])
+def test_whoever_changes_many_jobs_locks_them_in_one_order(
+    postgres_url: str, make_settings: MakeSettings, work: str
+) -> None:
+    """Two that lock in different orders wait for each other until PostgreSQL ends one of them."""
+    settings = make_settings(database_url=postgres_url, reconcile_every=timedelta(milliseconds=1), target_batch=2)
+    database = Database.open(settings, lambda _queue: None)
+    bench = Bench(database, settings)
+    analysis_id = bench.submit_and_read(targets=4)
+    claims = bench.claim()
+    if work == "tick":
+        bench.jobs.give_back(claims, "for the reconciler to ring")
+    with database.reading() as session:
+        jobs = [row.id for row in repository.jobs_of(session, analysis_id) if row.kind == JobKind.PROBE]
+    jobs = [claim.job_id for claim in claims] if work == "renew" else jobs
+    for job_id in reversed(jobs):  # a changed row goes to the end of its table: now they lie in the other order
+        with database.unit_of_work() as uow:
+            uow.session.execute(update(JobRow).where(JobRow.id == job_id).values(reason="moved"))
+    works: dict[str, Callable[[], object]] = {
+        "cancel": lambda: bench.analyses.cancel(analysis_id),
+        "renew": lambda: bench.jobs.renew(claims),
+        "tick": bench.reconciler.tick,
+    }
+    with ThreadPoolExecutor() as pool:
+        with database.unit_of_work() as uow:
+            hold = select(JobRow.id).with_for_update()
+            uow.session.execute(hold.where(JobRow.id == jobs[0]))
+            other = pool.submit(works[work])
+            with database.engine.connect() as watcher:
+                waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+                eventually(lambda: watcher.scalar(waiting) == 1, "the other one waits for the first job")
+            uow.session.execute(hold.where(JobRow.id == jobs[-1]))
+        other.result()
+    database.close()
 
 
 def test_two_processes_can_not_both_be_the_reconciler(database: Database, service_settings: Settings) -> None:
