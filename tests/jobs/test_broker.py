@@ -89,7 +89,9 @@ def test_a_worker_for_an_unknown_queue_does_not_start(settings: Settings) -> Non
 def test_a_broker_that_is_away_does_not_lose_a_submission(make_settings: MakeSettings, sqlite_url: str) -> None:
     server = ValkeyServer()
     server.start()
-    settings = make_settings(database_url=sqlite_url, broker_url=server.url(), reconcile_every=timedelta(milliseconds=1))
+    settings = make_settings(
+        database_url=sqlite_url, broker_url=server.url(), reconcile_every=timedelta(milliseconds=1)
+    )
     bell = Doorbell.open(settings)
     database = Database.open(settings, bell.ring)
     bench = Bench(database, settings)

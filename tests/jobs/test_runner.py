@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -202,3 +203,26 @@ def test_a_worker_process_never_imports_torch() -> None:
     code = "import sys, worker.celery_app, worker.__main__; print('torch' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "words"),
+    [
+        ({"GRADPROOF_LEASE": "soon"}, 2, "GRADPROOF_LEASE"),
+        ({"GRADPROOF_DATABASE_URL": "mysql://host/db"}, 3, "SQLite and PostgreSQL"),
+        ({}, 3, "gradproof db upgrade"),
+    ],
+)
+def test_a_worker_that_can_not_start_says_why_in_one_line(
+    tmp_path: Path, variables: dict[str, str], code: int, words: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "worker", "cpu"],
+        env={"PATH": os.environ["PATH"], "GRADPROOF_DATA_DIR": str(tmp_path), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
