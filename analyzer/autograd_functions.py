@@ -74,8 +74,7 @@ class AutogradFunction:
         """The positional parameters of forward that autograd counts as inputs (without the context)."""
         if self.forward is None:
             return []
-        arguments = self.forward.args
-        found = [*arguments.posonlyargs, *arguments.args]
+        found = _own_parameters(self.forward)
         return found if self.setup_context is not None else found[1:]
 
     @property
@@ -99,7 +98,7 @@ class AutogradFunction:
         """The name of the context parameter of one of the methods."""
         if function is self.forward and self.setup_context is not None:
             return None
-        arguments = [*function.args.posonlyargs, *function.args.args]
+        arguments = _own_parameters(function)
         return arguments[0].arg if arguments else None
 
     @property
@@ -167,11 +166,10 @@ class AutogradFunction:
         function = self.backward
         if function is None:
             return []
-        reader = Returns(self.file, function)
         found = [
             item
             for node in own_nodes(function)
-            if isinstance(node, ast.Return) and (item := reader.gradients(node)) is not None
+            if isinstance(node, ast.Return) and (item := self._reader.gradients(node)) is not None
         ]
         return sorted(found, key=lambda item: getattr(item.statement, "lineno", 0))
 
@@ -183,7 +181,20 @@ class AutogradFunction:
 
     def certainly_gives(self, item: ast.expr | None) -> bool:
         """Whether one item of a `return` of backward is certainly a tensor, not None."""
-        return self.backward is not None and Returns(self.file, self.backward).is_certainly_not_none(item)
+        return self.backward is not None and self._reader.is_certainly_not_none(item)
+
+    @property
+    def has_no_gradient(self) -> bool:
+        """Whether forward marks a result as not differentiable and backward gives nothing but None."""
+        marks = self.saver is not None and any(
+            isinstance(node, ast.Attribute) and node.attr == "mark_non_differentiable" for node in own_nodes(self.saver)
+        )
+        return marks and all(is_none(value) for item in self.gradients for value in item.items)
+
+    @cached_property
+    def _reader(self) -> Returns:
+        assert self.backward is not None
+        return Returns(self.file, self.backward)
 
     def receives_gradient(self, position: int) -> bool | None:
         """Whether backward gives the input at this position a gradient: None when its returns do not tell."""
@@ -192,7 +203,7 @@ class AutogradFunction:
         for item in self.gradients:
             if item.is_list or item.count != len(item.items):
                 return None
-            if position < item.count and not is_none(item.items[position]):
+            if position < item.count and not self._reader.is_certainly_none(item.items[position]):
                 return True
         return False
 
@@ -226,6 +237,13 @@ def _methods(file: FileContext, node: ast.ClassDef) -> tuple[dict[str, FunctionN
             else:
                 complete = False
     return found, complete
+
+
+def _own_parameters(function: FunctionNode) -> list[ast.arg]:
+    """The positional parameters, without the class of a class method."""
+    found = [*function.args.posonlyargs, *function.args.args]
+    is_class_method = any(dotted_name(decorator) == "classmethod" for decorator in function.decorator_list)
+    return found[1:] if is_class_method else found
 
 
 def _is_context_attribute(expression: ast.AST, context: str | None, names: set[str] | frozenset[str]) -> bool:

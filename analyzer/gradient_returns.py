@@ -180,6 +180,13 @@ class Returns:
             )
         return False
 
+    def is_certainly_none(self, value: ast.expr | None) -> bool:
+        """Whether an expression is None, also through a name that is never anything else."""
+        if isinstance(value, ast.Name):
+            values = self._values.get(value.id, [])
+            return bool(values) and all(item is not None and is_none(item) for item in values)
+        return is_none(value)
+
     def is_certainly_not_none(self, value: ast.expr | None, depth: int = 0) -> bool:
         """Whether an expression is certainly a tensor."""
         if value is None or depth > 6 or is_none(value):

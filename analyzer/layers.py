@@ -81,7 +81,8 @@ def describe(file: FileContext, value: ast.expr) -> Attribute | None:
 def _describe_torch(file: FileContext, value: ast.Call, qualified: str) -> Attribute | None:
     short = qualified.rpartition(".")[2]
     if short == "Parameter":
-        return Attribute(Content.PARAMETER, value)
+        frozen = any(item.arg == "requires_grad" and _is_false(item.value) for item in value.keywords)
+        return Attribute(Content.BUFFER if frozen else Content.PARAMETER, value)
     if qualified == "torch.nn.Sequential":
         layers = [layer for item in value.args if (layer := describe(file, item)) is not None]
         known = bool(layers) and len(layers) == len(value.args)
@@ -92,3 +93,7 @@ def _describe_torch(file: FileContext, value: ast.Call, qualified: str) -> Attri
         writes_input = writes_first_argument(file, value)
         return Attribute(Content.LAYER, value, name=f"torch.nn.{short}", writes_input=writes_input)
     return None
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False

@@ -66,6 +66,7 @@ class NonexistentTorchName(Rule):
         "import torch\n\nif torch.npu.is_available():\n    module = torch.npu\n",
         "import torch\n\nassert hasattr(torch.onnx, 'dynamo_export')\noptions = torch.onnx.ExportOptions()\n",
         "import torch\n\ntorch.Tensor.custom_grad = lambda self: self\nprint(torch.Tensor.custom_grad)\n",
+        "from __future__ import annotations\nfrom torch import nn\n\n\ndef f(model: nn.modul) -> nn.modul:\n    pass\n",
         "import torch\n\nprint(hasattr(torch, 'rfft') and torch.rfft)\n",
         "import torch\n\nuse = torch.backends.cudnn.benchmark, torch.float8_e5m2, torch.Tensor.mT, torch.nn.Module.a\n",
         "try:\n    from torch import custom_grad\nexcept ImportError:\n    custom_grad = None\nuse(custom_grad.x)\n",
@@ -98,7 +99,7 @@ class NonexistentTorchName(Rule):
             if missing is None or missing.name in asked:
                 continue
             full = f"{missing.parent}.{missing.name}"
-            if full in settled or full in devices:
+            if full in settled or full in devices or _is_unread_annotation(file, node):
                 continue
             if isinstance(node, ast.alias):
                 # What an import says, or guards, need not be said again where the name is used.
@@ -151,6 +152,20 @@ def _foreign_device(dotted: str) -> str | None:
     if len(parts) == 3 and not names().has("torch", parts[1]) and names().has("torch.cuda", parts[2]):
         return f"torch.{parts[1]}"
     return None
+
+
+def _is_unread_annotation(file: FileContext, node: ast.AST) -> bool:
+    """Whether the place is an annotation that Python does not evaluate (`from __future__ import annotations`)."""
+    if "annotations" not in file.imports or file.imports["annotations"] != "__future__.annotations":
+        return False
+    child = node
+    for outer in file.ancestors(node):
+        if child is getattr(outer, "annotation", None) or child is getattr(outer, "returns", None):
+            return True
+        if isinstance(outer, ast.stmt):
+            return False
+        child = outer
+    return False
 
 
 def _is_guarded(file: FileContext, node: ast.AST) -> bool:

@@ -58,6 +58,11 @@ class BackwardArity(Rule):
         _function("return grad, None", inputs="x, *rest"),
         _function("return grad", inputs="x, weight=2.0, bias=1.0"),
         _function("raise NotImplementedError"),
+        _HEAD + "class Scale(Function):\n    @classmethod\n    def forward(cls, ctx, x):\n        return x * 2\n\n"
+        "    @classmethod\n    def backward(cls, ctx, grad):\n        return grad * 2\n",
+        _HEAD + "class Nearest(Function):\n    @staticmethod\n    def forward(ctx, x, y):\n"
+        "        index = torch.cdist(x, y).argmin(1)\n        ctx.mark_non_differentiable(index)\n"
+        "        return index\n\n    @staticmethod\n    def backward(ctx, grad=None):\n        return ()\n",
         _function("return grad, grad", base="Base"),
         _HEAD + "class Scale(Function):\n    @staticmethod\n    def forward(x, weight):\n        return x * weight\n\n"
         "    @staticmethod\n    def setup_context(ctx, inputs, output):\n        ctx.save_for_backward(*inputs)\n\n"
@@ -90,6 +95,8 @@ class BackwardArity(Rule):
         for function in autograd_functions(file):
             forward, backward = function.forward, function.backward
             if not function.is_readable or forward is None or backward is None or forward.args.kwonlyargs:
+                continue
+            if function.has_no_gradient:
                 continue
             if not function.returns:
                 if _computes_and_returns_nothing(function):

@@ -59,6 +59,7 @@ class MissingMarkDirty(Rule):
         _class("out[:] = x * 2\nreturn x * 2", "return grad * 2, None", inputs="x, out"),
         _class("running.mul_(0.9).add_(x.mean())\nreturn x * 2", "return grad * 2, None", inputs="x, running"),
         _class("inputs = [x]\nctx.mark_dirty(*inputs)\nx.mul_(2)\nreturn x"),
+        _class("x.data[0] = 2\nreturn x"),
         _class("x[x > 0].mul_(2)\nreturn x * 2"),
     )
     invalid = (
@@ -108,7 +109,7 @@ def _written_name(file: FileContext, target: ast.expr) -> str | None:
         if isinstance(target, ast.Name):
             return target.id
         if (isinstance(target, ast.Subscript) and _is_basic(target.slice)) or (
-            isinstance(target, ast.Attribute) and target.attr in {"data", "T", "mT"}
+            isinstance(target, ast.Attribute) and target.attr in {"T", "mT"}
         ):
             target = target.value
         elif isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):

@@ -212,6 +212,7 @@ class TensorOnContext(Rule):
         _class(
             "noise = torch.rand_like(x)\nctx.noise = noise\nreturn x * noise", "return grad * ctx.noise", inputs="x"
         ),
+        _class("ctx.size = n, m\nreturn x * 2", "dn = None\nreturn grad * ctx.size[0], dn, dn", inputs="x, n, m"),
         _class("ctx.run = run\nreturn run(x)", "return ctx.run(grad), None", inputs="x, run"),
         _class(
             "ctx.state = torch.get_rng_state()\nreturn x", "torch.set_rng_state(ctx.state)\nreturn grad", inputs="x"
@@ -398,11 +399,13 @@ def _is_description(file: FileContext, node: ast.Attribute) -> bool:
 
 
 def _is_deleted(function: AutogradFunction, attribute: str) -> bool:
-    """`del ctx.attribute` (or `ctx.attribute = None`) in backward: the author knows what the reference costs."""
+    """`del ctx.name`, `ctx.name = None` or `ctx.name.pop()` in backward: the author knows what the reference costs."""
     backward = function.backward
     if backward is None:
         return False
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == attribute and not isinstance(node.ctx, ast.Load)
-        for node in own_nodes(backward)
-    )
+    for node in own_nodes(backward):
+        if isinstance(node, ast.Attribute) and node.attr == attribute:
+            parent = function.file.parent(node)
+            if not isinstance(node.ctx, ast.Load) or (isinstance(parent, ast.Attribute) and parent.attr == "pop"):
+                return True
+    return False

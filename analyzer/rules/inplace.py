@@ -48,12 +48,20 @@ _WITHOUT_GRADIENTS = re.compile(
 )
 
 
+# These run a trained model: codecs, beam search, sampling. A backward would raise there, but none is meant.
+_INFERENCE_NAMES = re.compile(r"compress|decode|recogni[sz]e|beam|generat|infer|predict|sampl|evaluate|visuali[sz]e")
+
+
 def _judged(file: FileContext, found: Overwrite) -> tuple[Severity | None, Confidence] | None:
     """(severity, None for the rule's own; confidence) by how sure it is that gradients flow; None to stay silent."""
+    if _INFERENCE_NAMES.search(found.function.name.lower()):
+        return Severity.NOTE, Confidence.LOW
     if found.keep.degree is Differentiable.CERTAIN:
         return None, Confidence.HIGH
-    if found.keep.degree is Differentiable.LIKELY or found.in_forward:
+    if found.keep.degree is Differentiable.LIKELY:
         return None, Confidence.MEDIUM
+    if found.in_forward:
+        return Severity.WARNING, Confidence.MEDIUM
     if _WITHOUT_GRADIENTS.search(file.path.lower()) or found.function.name.startswith(("init", "reset", "_init")):
         return None
     return Severity.NOTE, Confidence.LOW
@@ -64,7 +72,7 @@ def _hits(file: FileContext, found: Overwrite, message: str) -> Iterable[Hit]:
     if judged is None:
         return
     severity, confidence = judged
-    if severity is Severity.NOTE:
+    if found.keep.degree is Differentiable.POSSIBLE:
         message += f", when {found.name} requires gradients"
     yield Hit(
         found.write.node,

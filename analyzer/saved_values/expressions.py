@@ -136,7 +136,7 @@ class Expressions:
     def _own_attribute(self, name: str) -> Value:
         attribute = self._attributes.get(name)
         if attribute is not None and attribute.content is Content.PARAMETER:
-            return Value(kind=TENSOR, degree=Differentiable.CERTAIN)
+            return Value(kind=TENSOR, degree=Differentiable.CERTAIN, leaf=True)
         if attribute is not None and attribute.content is Content.BUFFER:
             return Value(kind=TENSOR)
         return Value()

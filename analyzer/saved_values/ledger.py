@@ -143,6 +143,9 @@ class Ledger:
         """A tensor is changed in place; `degree` is that of what is written into it."""
         if value.kind in _NO_TENSOR or self.inference:
             return
+        if value.leaf and self.recording:
+            # Torch refuses this write at once, whatever was kept: where the program runs, it needs no gradient.
+            return
         kept = [keep for keep in self.kept(value) if keep.degree > Differentiable.NO]
         if kept:
             keep = max(kept, key=lambda item: item.degree)

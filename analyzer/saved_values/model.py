@@ -67,7 +67,8 @@ class Value:
     """What an expression gives.
 
     `kind` is a letter of the facts (tensor, number, other, unknown). `hidden`: seen through `.data`. `bound`: a name
-    refers to it. `parts`: the items of a tuple. `keeps`: what was kept to make it, its unnamed parts included.
+    refers to it. `parts`: the items of a tuple. `leaf`: it is a parameter itself. `keeps`: what was kept to make it,
+    its unnamed parts included.
     """
 
     storage: Storage = field(default_factory=Storage)
@@ -76,6 +77,7 @@ class Value:
     hidden: bool = False
     bound: bool = False
     parts: tuple[Value, ...] | None = None
+    leaf: bool = False
     keeps: tuple[Keep, ...] = ()
 
 

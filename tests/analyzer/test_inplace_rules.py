@@ -106,7 +106,7 @@ def test_what_the_confidence_rests_on() -> None:
     argument = "class N(nn.Module):\n    def forward(self, x):\n        y = x.exp()\n        y += 1\n        return y\n"
     function = "def scaled(x):\n    y = x.exp()\n    y += 1\n    return y\n"
     assert [(item.severity, item.confidence) for item in findings(certain)] == [(Severity.ERROR, Confidence.HIGH)]
-    assert [(item.severity, item.confidence) for item in findings(argument)] == [(Severity.ERROR, Confidence.MEDIUM)]
+    assert [(item.severity, item.confidence) for item in findings(argument)] == [(Severity.WARNING, Confidence.MEDIUM)]
     assert [(item.severity, item.confidence) for item in findings(function)] == [(Severity.NOTE, Confidence.LOW)]
     assert findings(function, "package/transforms/color.py") == []
 

@@ -22,7 +22,8 @@ class Observation:
     """What one call did.
 
     `kinds` has one letter for each positional argument: T for a tensor (or a list of them), N for a number, S for a
-    string, `-` for anything else, cut after the last of the other letters among the first three, then `*` when there were keywords.
+    string, `-` for anything else, cut after the last of the other letters among the first three, then `*` when there
+    were keywords.
     `saved` says for each argument that alone required gradients (position, or keyword) what was kept: positions,
     keywords, `result` (the only or first output), `result1`, …. `outputs` has a letter for each output: D when it
     required gradients in any of those runs, `-` otherwise.

@@ -39,11 +39,17 @@ def existing_names() -> tuple[dict[str, list[str]], list[str]]:
         source = path / "__init__.py" if is_package else path.with_suffix(".py")
         bound = _bound_names(source)
         found[name].update(bound - {"*"})
+        found[name].update(_taken_by_star(name, source, is_package=is_package))
         if ("*" in bound and loaded is None) or (_answers_any_name(loaded, bound) and loaded is not torch):
             open_modules.add(name)
     for name, value in vars(torch).items():
         if isinstance(value, ModuleType) and f"torch.{name}" not in found:
             open_modules.add(f"torch.{name}")
+    # A build for a device gives it the tensor types that `torch.cuda` always lists.
+    types = {item for item in found["torch.cuda"] if item.endswith("Tensor")}
+    for members in found.values():
+        if "device_count" in members and "current_device" in members:
+            members.update(types)
     found["torch"].update(torch._deprecated_attrs, torch._lazy_modules)
     found["torch.Tensor"] = set(dir(torch.Tensor)) | set(torch.Tensor.__annotations__)
     listed = {
@@ -81,6 +87,21 @@ def _public_modules() -> Iterator[str]:
 def _bound_names(source: Path) -> set[str]:
     """The names that a module binds at its top, in whatever branch; `*` when it imports some that are not listed."""
     return set(_bindings(ast.parse(source.read_bytes()).body))
+
+
+def _taken_by_star(name: str, source: Path, *, is_package: bool) -> set[str]:
+    """Public names that `from … import *` brings from another module of torch, in whatever build."""
+    taken: set[str] = set()
+    for statement in ast.walk(ast.parse(source.read_bytes())):
+        if not isinstance(statement, ast.ImportFrom) or statement.names[0].name != "*":
+            continue
+        parts = name.split(".") if is_package else name.split(".")[:-1]
+        base = parts[: len(parts) - statement.level + 1] if statement.level else []
+        path = ROOT.joinpath(*[*base, *(statement.module or "").split(".")][1:])
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                taken.update(item for item in _bound_names(candidate) if not item.startswith(("_", "*")))
+    return taken
 
 
 def _bindings(body: Iterable[ast.stmt]) -> Iterator[str]:
