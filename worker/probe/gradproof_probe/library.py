@@ -1,8 +1,8 @@
 """The gradient battery for a user's own test suite: in this process, no files, no forks.
 
-    from gradproof_probe import check_gradients
+from gradproof_probe import check_gradients
 
-    check_gradients(MyFunction, (torch.randn(3, 4),)).raise_for_failure()
+check_gradients(MyFunction, (torch.randn(3, 4),)).raise_for_failure()
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def check_gradients(
     with torch.random.fork_rng(devices=[]):
         try:
             examinations = [
-                _examine(fn, list(point), seed, deadline) for point in _points(list(inputs), list(hints or ())[:MOST_HINTS])
+                _examine(fn, list(point), seed, deadline)
+                for point in _points(list(inputs), list(hints or ())[:MOST_HINTS])
             ]
         finally:
             random.setstate(before)

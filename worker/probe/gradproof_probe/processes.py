@@ -226,9 +226,9 @@ def _child(work: Work, result: int, out: int, err: int) -> None:
         own = os.dup(result) if result < 3 else result
         close_other_descriptors(own)
         os.set_inheritable(own, False)
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115, PTH123 - descriptors, not files; lives as long as the process
-        sys.stdout = open(1, "w", errors="replace", closefd=False)  # noqa: SIM115, PTH123
-        sys.stderr = open(2, "w", errors="replace", closefd=False)  # noqa: SIM115, PTH123
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - descriptors, not files; lives as long as the process
+        sys.stdout = open(1, "w", errors="replace", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", errors="replace", closefd=False)  # noqa: SIM115
         prctl(PR_SET_DUMPABLE, 1)  # else /proc/self belongs to root and oom_score_adj can't be raised
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")

@@ -111,7 +111,7 @@ report({variable!r} + " at {index}: derivative by differences, and what autograd
        abs(expected - got) > {tolerance} * max(abs(expected), abs(got)))
 '''
 
-_RAISES: Final = '''
+_RAISES: Final = """
 try:
     target, args, kwargs, inputs, parameters = build()
     outputs = run(target, args, kwargs)
@@ -119,9 +119,9 @@ try:
 except Exception as error:
     report("one forward and one backward", "no error", f"{type(error).__name__}: {error}", True)
 report("one forward and one backward", "no error", "no error", False)
-'''
+"""
 
-_PASS_TWICE: Final = '''
+_PASS_TWICE: Final = """
 target, args, kwargs, inputs, parameters = build()
 leaves = [*inputs, *(p for _, p in parameters)]
 reseed({seed})
@@ -140,9 +140,9 @@ except RuntimeError as error:
     same = f"the second pass raises {{error}}"
 report("gradients given to backward that it changed, inputs that it changed, same result of a second pass",
        ([], [], True), (changed, written, same), bool(changed or written or same is not True))
-'''
+"""
 
-_LAYOUT: Final = '''
+_LAYOUT: Final = """
 def strided(t):
     wide = t.new_full((*t.shape, 2), float("nan"))
     wide[..., 0] = t
@@ -172,9 +172,9 @@ try:
 except Exception as error:
     report("backward with a {layout} incoming gradient", "no error", f"{{type(error).__name__}}: {{error}}", True)
 report("largest difference between a {layout} and a contiguous incoming gradient of the same values", 0.0, differ, differ > 1e-9)
-'''
+"""
 
-_LINEAR: Final = '''
+_LINEAR: Final = """
 def pull(factor):
     target, args, kwargs, inputs, parameters = build()
     outputs = run(target, args, kwargs)
@@ -186,9 +186,9 @@ pairs = [(a, b) for a, b in zip(once, twice) if a is not None and b is not None]
 worst = max(float((2 * a - b).abs().max()) for a, b in pairs)
 report("an incoming gradient twice as large: largest deviation from twice the result", 0.0, worst,
        worst > 1e-9 * max(float(b.abs().max()) for _, b in pairs))
-'''
+"""
 
-_TWO_STEPS: Final = '''
+_TWO_STEPS: Final = """
 target, args, kwargs, inputs, parameters = build()
 try:
     for step in (1, 2):
@@ -197,15 +197,15 @@ try:
 except RuntimeError as error:
     report(f"forward and backward, step {step}", "no error", str(error), True)
 report("two steps of forward and backward", "no error", "no error", False)
-'''
+"""
 
-_NOT_FINITE: Final = '''
+_NOT_FINITE: Final = """
 target, args, kwargs, inputs, parameters = build()
 outputs = run(target, args, kwargs)
 leaves = [*inputs, *(p for _, p in parameters)]
 bad = [i for i, g in enumerate(gradients(outputs, leaves, weights(outputs))) if g is not None and not g.isfinite().all()]
 report("gradients that aren't finite though the outputs are (numbers of the leaves)", [], bad, bool(bad))
-'''
+"""
 
 
 def gradient_repro(
@@ -265,9 +265,7 @@ def _body(
     # Differences in float32 see 1e-7 of the value in each term: a step of 1e-2 leaves 1e-5.
     step, tolerance = ("1e-2", "1e-2") if single else ("1e-5", "1e-5")
     index = tuple(worst["index"])
-    return _DIFFERENCE.format(
-        leaf=leaf, index=index if index else "()", variable=name, step=step, tolerance=tolerance
-    )
+    return _DIFFERENCE.format(leaf=leaf, index=index if index else "()", variable=name, step=step, tolerance=tolerance)
 
 
 def _printable(text: str) -> str:

@@ -34,8 +34,14 @@ class SimulatedTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> SimulatedTensor:
         made: SimulatedTensor = torch.Tensor._make_wrapper_subclass(
-            cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
-            layout=raw.layout, device=torch.device(DEVICE), requires_grad=False,
+            cls,
+            raw.size(),
+            strides=raw.stride(),
+            storage_offset=raw.storage_offset(),
+            dtype=raw.dtype,
+            layout=raw.layout,
+            device=torch.device(DEVICE),
+            requires_grad=False,
         )
         made.raw = raw
         return made
@@ -82,10 +88,14 @@ def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     flat, _ = tree_flatten((args, kwargs))
     mine = [item for item in flat if isinstance(item, SimulatedTensor)]
     strange = [
-        item for item in flat if isinstance(item, torch.Tensor) and not isinstance(item, SimulatedTensor) and item.dim() > 0
+        item
+        for item in flat
+        if isinstance(item, torch.Tensor) and not isinstance(item, SimulatedTensor) and item.dim() > 0
     ]
     if mine and strange:
-        raise RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu!")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu!"
+        )
     on_device = bool(mine) or any(isinstance(item, torch.device) and item.type == "sim" for item in flat)
     name = func.overloadpacket.__name__
     plain_args, plain_kwargs = tree_map(_unwrap, (args, kwargs))
@@ -122,7 +132,9 @@ def _unwrap(value: Any) -> Any:
 
 
 def _wrap(value: Any) -> Any:
-    return SimulatedTensor(value) if isinstance(value, torch.Tensor) and not isinstance(value, SimulatedTensor) else value
+    return (
+        SimulatedTensor(value) if isinstance(value, torch.Tensor) and not isinstance(value, SimulatedTensor) else value
+    )
 
 
 def as_tf32(value: Any) -> Any:

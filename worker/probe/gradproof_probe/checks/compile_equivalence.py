@@ -43,7 +43,7 @@ def preload() -> None:
     """Import Dynamo and its backends in the parent, before any fork. Inductor only where a compiler exists."""
     import torch._dynamo
     import torch._dynamo.backends.debugging
-    import torch._functorch.aot_autograd  # noqa: F401
+    import torch._functorch.aot_autograd
 
     if compiler() is not None:
         import torch._inductor.compile_fx  # noqa: F401
@@ -143,7 +143,9 @@ class _Counter:
 
     def __call__(self, graph: Any, inputs: Any, **options: Any) -> Any:
         self.graphs += 1
-        self.operations += sum(1 for node in graph.graph.nodes if node.op in ("call_function", "call_method", "call_module"))
+        self.operations += sum(
+            1 for node in graph.graph.nodes if node.op in ("call_function", "call_method", "call_module")
+        )
         return self.backend(graph, inputs, **options)
 
 
@@ -169,7 +171,9 @@ def _captured_stages(context: CheckContext) -> dict[str, Any]:
                 continue
             return _said("error", "forward_raises", f"plain eager raises {describe_error(error)}", evidence)
         if bitwise_differences(plain, again):
-            return _said("inconclusive", "nondeterministic", "two plain eager runs with the same seeds differ", evidence)
+            return _said(
+                "inconclusive", "nondeterministic", "two plain eager runs with the same seeds differ", evidence
+            )
         for stage in STAGES:
             answer = _stage(context, mode, stage, plain, evidence)
             if isinstance(answer, dict):
@@ -219,7 +223,8 @@ def _stage(
     evidence["differences"] = [item.text for item in differences[:10]]
     if plain.python_random or compiled.python_random:
         return _said(
-            "inconclusive", "python_random",
+            "inconclusive",
+            "python_random",
             f"under {stage} {first.text}; it draws from Python's random, which Dynamo keeps a generator of its own for",
             evidence,
         )
@@ -259,9 +264,12 @@ def _compile_raised(
     """Dynamo's own limits say nothing about the code; an exception out of a submitted line does."""
     place = innermost(error.__traceback__, context.source_root) or _named_place(str(error), context.source_root)
     text = f"only under torch.compile (backend {stage}, {mode} mode) it raises {describe_error(error, 300)}"
-    own_limit = type(error).__name__ in ("Unsupported", "InternalTorchDynamoError", "BackendCompilerFailed", "SkipFrame") or isinstance(
-        error, NotImplementedError
-    )
+    own_limit = type(error).__name__ in (
+        "Unsupported",
+        "InternalTorchDynamoError",
+        "BackendCompilerFailed",
+        "SkipFrame",
+    ) or isinstance(error, NotImplementedError)
     if own_limit or place is None:
         return _said("inconclusive", "not_compilable", text, evidence)
     return {**_said("fail", "compile_raises", text, evidence), "path": place.path, "line": place.line}
@@ -277,7 +285,7 @@ def _named_place(message: str, source_root: Path) -> Place | None:
 
 
 def _inductor_stage(context: CheckContext) -> dict[str, Any]:
-    import torch._inductor.config as config
+    from torch._inductor import config
 
     config.fallback_random = True  # draws eager's random numbers (checks facts §3)
     config.compile_threads = 1
@@ -286,7 +294,10 @@ def _inductor_stage(context: CheckContext) -> dict[str, Any]:
     try:
         reference = _observed(context, mode, calls=1, dtype=torch.float64)
     except Exception as error:
-        return {"verdict": "skipped", "text": f"inductor not judged: no float64 reference ({describe_error(error, 150)})"}
+        return {
+            "verdict": "skipped",
+            "text": f"inductor not judged: no float64 reference ({describe_error(error, 150)})",
+        }
     torch._dynamo.reset()
     try:
         compiled = _observed(
@@ -304,7 +315,10 @@ def _inductor_stage(context: CheckContext) -> dict[str, Any]:
         floor = largest if name.startswith("gradient") else 0.0
         of_plain = relative_error(plain.values[name], expected, floor)
         of_compiled = relative_error(compiled.values[name], expected, floor)
-        unit = max(of_plain, float(torch.finfo(plain.values[name].dtype).eps) if plain.values[name].is_floating_point() else UNIT)
+        unit = max(
+            of_plain,
+            float(torch.finfo(plain.values[name].dtype).eps) if plain.values[name].is_floating_point() else UNIT,
+        )
         if of_compiled / unit > worst:
             worst, worst_name, worst_errors = of_compiled / unit, name, (of_plain, of_compiled)
     numbers = f"{worst:.2f} times eager's error, at {worst_name}" if worst_name else "no difference"

@@ -93,7 +93,9 @@ class _Comparison:
         try:
             randomness = self._choose_mode()
             if randomness:
-                return self._result("inconclusive", "random", f"it draws random numbers in eval mode too ({randomness})")
+                return self._result(
+                    "inconclusive", "random", f"it draws random numbers in eval mode too ({randomness})"
+                )
             reference = self._observe(dtype=torch.float64)
             plain = self._observe()
             moved = self._observe(wrap=_moved_inputs)
@@ -112,18 +114,26 @@ class _Comparison:
         if worst is None:
             return self._result("inconclusive", "nothing_in_common", "there is no floating result to compare")
         self._evidence["worst"] = {
-            "tensor": worst.name, "device_error": worst.of_device, "cpu_error": worst.of_cpu, "allowed": worst.allowed,
+            "tensor": worst.name,
+            "device_error": worst.of_device,
+            "cpu_error": worst.of_cpu,
+            "allowed": worst.allowed,
         }
-        spread = max((relative_error(run.values[worst.name], runs[0].values[worst.name], 0.0) for run in runs[1:]), default=0.0)
+        spread = max(
+            (relative_error(run.values[worst.name], runs[0].values[worst.name], 0.0) for run in runs[1:]), default=0.0
+        )
         self._evidence["spread"] = spread
         flips = self._discrete(plain, runs[0])
         if worst.of_device <= worst.allowed:
             if flips:
                 return self._result(
-                    "inconclusive", "discrete", f"{flips[0]} differs on {self._label}, while all floating results agree: a tie?"
+                    "inconclusive",
+                    "discrete",
+                    f"{flips[0]} differs on {self._label}, while all floating results agree: a tie?",
                 )
             return self._result(
-                "pass", "equal",
+                "pass",
+                "equal",
                 f"{self._label} is within {worst.ratio:.2f} times the CPU's own float32 error, at {worst.name}",
             )
         return self._beyond(reference, plain, moved, worst, spread)
@@ -204,7 +214,9 @@ class _Comparison:
         return [
             name
             for name, value in plain.values.items()
-            if not value.is_floating_point() and not value.is_complex() and name in device.values
+            if not value.is_floating_point()
+            and not value.is_complex()
+            and name in device.values
             and not torch.equal(value, device.values[name].cpu())
         ]
 
@@ -213,12 +225,17 @@ class _Comparison:
         place = innermost(error.__traceback__, self._context.source_root)
         if "out of memory" in str(error):
             return self._result("error", "out_of_memory", text)
-        if place is None or isinstance(error, NotImplementedError) and self._label == "simulated":
+        if place is None or (isinstance(error, NotImplementedError) and self._label == "simulated"):
             return self._result("inconclusive", "device_raises", text)
         placement = "same device" in str(error)
         found = self._result("fail", "device_placement" if placement else "device_raises", text)
         return CheckResult(
-            "fail", text, device=self._label, diagnosis=found.diagnosis, path=place.path, line=place.line,
+            "fail",
+            text,
+            device=self._label,
+            diagnosis=found.diagnosis,
+            path=place.path,
+            line=place.line,
             evidence=self._evidence,
         )
 
@@ -228,9 +245,13 @@ class _Comparison:
         if self._label == "cuda":
             self._evidence["device_name"] = torch.cuda.get_device_name()
         return CheckResult(
-            verdict, text, device=self._label,
+            verdict,
+            text,
+            device=self._label,
             diagnosis=Diagnosis(cause, text) if explained or not passed else None,
-            path=None if passed else target.path, line=None if passed else target.line, evidence=self._evidence,
+            path=None if passed else target.path,
+            line=None if passed else target.line,
+            evidence=self._evidence,
         )
 
 

@@ -61,8 +61,13 @@ class Gradcheck(Check):
             with default_dtype(precision or torch.get_default_dtype()):
                 built = build(resolved, context.recipe, seed=context.seed)
             return Experiment(
-                built.call, built.args, built.kwargs, built.instance,
-                seed=context.seed, precision=precision, argument_names=names,
+                built.call,
+                built.args,
+                built.kwargs,
+                built.instance,
+                seed=context.seed,
+                precision=precision,
+                argument_names=names,
             )
 
         found = Examiner(
@@ -74,7 +79,9 @@ class Gradcheck(Check):
             kept = kept_graph(make, source_root=context.source_root, seed=context.seed)
             if kept is not None:
                 return replace(kept, evidence={**found.evidence, **kept.evidence})
-        return Explainer(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).explain(found)
+        return Explainer(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).explain(
+            found
+        )
 
 
 def _argument_names(context: CheckContext) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 import torch
 
-from gradproof_probe.harness.recipe import Built, build, default_dtype
-from gradproof_probe.harness.recipe import Recipe
+from gradproof_probe.harness.recipe import Built, Recipe, build, default_dtype
+from gradproof_probe.harness.trial import NO_DERIVATIVE
 from gradproof_probe.importing import Resolved
 from gradproof_probe.seeding import reseed
 from gradproof_probe.trees import tensors, transform
@@ -126,7 +126,12 @@ def _gradients(
         for o in live
     ]
     reseed(seed)
-    found = torch.autograd.grad(live, [value for _, value in wanted], cotangents, allow_unused=True)
+    try:
+        found = torch.autograd.grad(live, [value for _, value in wanted], cotangents, allow_unused=True)
+    except RuntimeError as error:
+        if NO_DERIVATIVE.search(str(error)):
+            return  # torch has none: the outputs are compared all the same
+        raise
     for (name, _), gradient in zip(wanted, found, strict=True):
         if gradient is not None:
             dense = gradient if gradient.layout == torch.strided else gradient.to_dense()
@@ -149,12 +154,16 @@ def bitwise_differences(expected: Observation, got: Observation) -> list[Differe
     for name in dict.fromkeys([*expected.values, *got.values]):
         a, b = expected.values.get(name), got.values.get(name)
         if a is None or b is None:
-            found.append(Difference(name, float("inf"), f"{name} is missing in {'eager' if a is None else 'the other'}"))
+            found.append(
+                Difference(name, float("inf"), f"{name} is missing in {'eager' if a is None else 'the other'}")
+            )
         elif a.shape != b.shape or a.dtype != b.dtype:
             said = f"{name}: {tuple(a.shape)} {a.dtype} in eager, {tuple(b.shape)} {b.dtype} in the other"
             found.append(Difference(name, float("inf"), said))
         elif not _equal(a, b):
-            error = relative_error(b, a, scale if name.partition(": ")[2].startswith("gradient") or name.startswith("gradient") else 0.0)
+            error = relative_error(
+                b, a, scale if name.partition(": ")[2].startswith("gradient") or name.startswith("gradient") else 0.0
+            )
             found.append(Difference(name, error, f"{name} differs by {error:.2e} of its size"))
     return sorted(found, key=lambda item: -item.relative)
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import torch
 
-
 _TORCH: Final = str(Path(torch.__file__).parent) + "/"
 _PROBE: Final = str(Path(__file__).parent.parent) + "/"
 
@@ -80,6 +79,26 @@ def backward_return(function: type, source_root: Path) -> Place | None:
     returns = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Return)]
     definition = next((node.lineno for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), 1)
     return Place(path, start - 1 + (max(returns) if returns else definition))
+
+
+def statement(function: type, called: str, source_root: Path) -> Place | None:
+    """The first line in the Function's forward (or setup_context) that calls a method of this name."""
+    for name in ("forward", "setup_context"):
+        method = getattr(function, name, None)
+        try:
+            lines, start = inspect.getsourcelines(method)  # type: ignore[arg-type]
+            path = relative(inspect.getsourcefile(method) or "", source_root)  # type: ignore[arg-type]
+            tree = ast.parse(textwrap.dedent("".join(lines)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        found = [
+            node.lineno
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == called
+        ]
+        if path is not None and found:
+            return Place(path, start - 1 + min(found))
+    return None
 
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')

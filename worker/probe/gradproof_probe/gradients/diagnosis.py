@@ -75,7 +75,9 @@ def diagnose(comparisons: Sequence[Comparison]) -> Named:
     """`comparisons`: those variables in which something differs, and the others for swaps."""
     wrong = [item for item in comparisons if item.bad()]
     if not wrong:
-        return Named("wrong_gradient", "the gradient differs along random directions, at no single coordinate looked at")
+        return Named(
+            "wrong_gradient", "the gradient differs along random directions, at no single coordinate looked at"
+        )
     swap = _swapped(comparisons, wrong)
     if swap is not None:
         return swap
@@ -135,7 +137,9 @@ def _ratio(item: Comparison) -> Named | None:
 def _meaning(ratio: float, shape: Sequence[int]) -> str:
     size = abs(ratio)
     total = math.prod(shape)
-    candidates = [(float(length), f"axis {axis} has length {length}") for axis, length in enumerate(shape) if length > 2]
+    candidates = [
+        (float(length), f"axis {axis} has length {length}") for axis, length in enumerate(shape) if length > 2
+    ]
     candidates += [(float(total), f"{total} elements")] if total > 2 and len(shape) > 1 else []
     for value, said in candidates:
         for form, power in ((f"{said}", value), (f"1 / n, {said}", 1 / value)):
@@ -165,9 +169,7 @@ def _transposed(item: Comparison) -> Named | None:
     if full is None or len(item.shape) < 2:
         return None
     analytic, numeric = full
-    if _close(analytic, numeric.transpose(-1, -2)) or _close(
-        analytic, numeric.transpose(-1, -2).reshape(item.shape)
-    ):
+    if _close(analytic, numeric.transpose(-1, -2)) or _close(analytic, numeric.transpose(-1, -2).reshape(item.shape)):
         return Named("transposed", f"the gradient for {item.name} is the transpose of the derivative")
     return None
 

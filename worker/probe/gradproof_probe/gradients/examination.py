@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.gradients import scenarios
-from gradproof_probe.gradients.attribution import ForwardTraces, InPlaceWrites, Place, innermost
+from gradproof_probe.gradients.attribution import ForwardTraces, InPlaceWrites, Place, innermost, statement
 from gradproof_probe.gradients.diagnosis import Comparison, Named, diagnose
 from gradproof_probe.gradients.experiment import (
     BackwardError,
@@ -27,7 +27,7 @@ from gradproof_probe.gradients.experiment import (
     differentiable,
     rms,
 )
-from gradproof_probe.gradients.functions import BY_DESIGN, STEPLIKE, speaks_of_design
+from gradproof_probe.gradients.functions import STEPLIKE, speaks_of_design
 from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import (
     ROUNDING,
@@ -97,7 +97,10 @@ class Examiner:
             return self._result("inconclusive", "unstable", str(error))
         except _GradientNotFiniteError as error:
             return self._result(
-                "fail", "nan_gradient", f"the outputs are finite, but the gradient for {error} isn't", {"variables": error.names}
+                "fail",
+                "nan_gradient",
+                f"the outputs are finite, but the gradient for {error} isn't",
+                {"variables": error.names},
             )
 
     def _examine(self) -> Examination:
@@ -148,7 +151,9 @@ class Examiner:
     def _precondition(self, experiment: Experiment) -> Examination | None:
         outputs = experiment.run()
         if not differentiable(outputs):
-            return self._result("inconclusive", "no_differentiable_output", "no output depends differentiably on an input")
+            return self._result(
+                "inconclusive", "no_differentiable_output", "no output depends differentiably on an input"
+            )
         for output in outputs:
             if not bool(torch.isfinite(output.value).all()):
                 where = output.path or "the output"
@@ -158,13 +163,18 @@ class Examiner:
             torch.equal(a.value, b.value) for a, b in zip(outputs, again, strict=True)
         ):
             spread = max(
-                (float((a.value - b.value).abs().max()) for a, b in zip(outputs, again, strict=False)
-                 if a.value.shape == b.value.shape and a.value.numel()),
+                (
+                    float((a.value - b.value).abs().max())
+                    for a, b in zip(outputs, again, strict=False)
+                    if a.value.shape == b.value.shape and a.value.numel()
+                ),
                 default=math.inf,
             )
             return self._result(
-                "inconclusive", "nondeterministic",
-                "two evaluations with the same inputs, state and seeds differ", {"spread": spread},
+                "inconclusive",
+                "nondeterministic",
+                "two evaluations with the same inputs, state and seeds differ",
+                {"spread": spread},
             )
         with PrecisionTrace() as trace:
             experiment.run()
@@ -192,8 +202,11 @@ class Examiner:
                 return [], None
             if any(not bool(torch.isfinite(g).all()) for g in line.gradients if g is not None):
                 raise _GradientNotFiniteError(
-                    [v.name for v, g in zip(experiment.variables, line.gradients, strict=True)
-                     if g is not None and not bool(torch.isfinite(g).all())]
+                    [
+                        v.name
+                        for v, g in zip(experiment.variables, line.gradients, strict=True)
+                        if g is not None and not bool(torch.isfinite(g).all())
+                    ]
                 )
             only = self._share(experiment, live, number)
             if only is None:
@@ -257,9 +270,12 @@ class Examiner:
         side = scenarios.linearity(experiment, self._generator)
         if side is not None:
             return self._not_linear(side, experiment)
-        error = max((item.difference / max(item.scale, 1e-300) for item in probes if item.judgement == "agree"), default=0.0)
+        error = max(
+            (item.difference / max(item.scale, 1e-300) for item in probes if item.judgement == "agree"), default=0.0
+        )
         return self._result(
-            "pass", "agrees",
+            "pass",
+            "agrees",
             f"autograd agrees with differences along {len(probes)} random directions, relative error {error:.1e}",
             {"relative_error": error},
         )
@@ -284,9 +300,11 @@ class Examiner:
         word = speaks_of_design(self._function) if self._function is not None else None
         if self._identity(experiment) or word is not None or side.cause != "ignores_grad_output":
             found = self._result(
-                "inconclusive", "gradient_transform",
+                "inconclusive",
+                "gradient_transform",
                 f"{side.text}; {'the forward is the identity' if word is None else f'its source speaks of {word!r}'}"
-                if self._identity(experiment) or word is not None else side.text,
+                if self._identity(experiment) or word is not None
+                else side.text,
                 side.numbers,
             )
             found.by_design = True
@@ -315,13 +333,16 @@ class Examiner:
         self._evidence["repeats"] = judgements
         if confirmed < tried - 1 or confirmed == 0:
             return self._result(
-                "inconclusive", "unstable", "autograd and differences disagree at some points and agree at others close by"
+                "inconclusive",
+                "unstable",
+                "autograd and differences disagree at some points and agree at others close by",
             )
         linear = scenarios.linearity(experiment, self._generator)
         comparisons = self._compare(experiment, line)
         named = diagnose(comparisons)
         worst = max(
-            (item for item in comparisons if item.indices), key=lambda item: max(abs(a - n) for a, n in zip(item.analytic, item.numeric, strict=True)),
+            (item for item in comparisons if item.indices),
+            key=lambda item: max(abs(a - n) for a, n in zip(item.analytic, item.numeric, strict=True)),
             default=None,
         )
         result = self._weigh(experiment, comparisons, named, linear)
@@ -341,8 +362,15 @@ class Examiner:
             indices = self._coordinates(variable)
             flat = gradient.reshape(-1)
             comparison = Comparison(
-                variable.name, tuple(variable.base.shape), [], [], [], [],
-                variable.size <= COORDINATES, variable.kind, variable.ordinal,
+                variable.name,
+                tuple(variable.base.shape),
+                [],
+                [],
+                [],
+                [],
+                variable.size <= COORDINATES,
+                variable.kind,
+                variable.ordinal,
             )
             for coordinate in indices:
                 if time.monotonic() > self._deadline and found:
@@ -354,7 +382,9 @@ class Examiner:
                 directions: list[torch.Tensor | None] = [None] * len(experiment.variables)
                 directions[index] = direction
                 phi = line.phi(directions)
-                best = min((ridders(phi, step, line.rounding) for step in (phi_step, line.steps[-1])), key=lambda x: x[1])
+                best = min(
+                    (ridders(phi, step, line.rounding) for step in (phi_step, line.steps[-1])), key=lambda x: x[1]
+                )
                 experiment.put_back()
                 comparison.indices.append(coordinate)
                 comparison.analytic.append(float(flat[coordinate]))
@@ -383,7 +413,9 @@ class Examiner:
         if constant == "all":
             reason = "the output is locally constant: a straight-through or surrogate gradient"
         elif constant == "some" and (word or step_word or self._function is None):
-            reason = f"it differs only where the output is locally constant, and its source speaks of {word or step_word!r}"
+            reason = (
+                f"it differs only where the output is locally constant, and its source speaks of {word or step_word!r}"
+            )
         elif self._identity(experiment):
             reason = "the forward is the identity: the Function exists to change the gradient"
         elif word is not None and self._function is not None:
@@ -391,11 +423,15 @@ class Examiner:
         elif linear is not None and linear.cause != "ignores_grad_output":
             reason = linear.text
         if reason is not None:
-            found = self._result("inconclusive", _label(constant, named), f"{named.text}, by design it seems: {reason}", numbers)
+            found = self._result(
+                "inconclusive", _label(constant, named), f"{named.text}, by design it seems: {reason}", numbers
+            )
             found.by_design = True
             return found
         if constant == "some":
-            return self._result("fail", "gradient_where_constant", "a gradient is returned where the output doesn't change", numbers)
+            return self._result(
+                "fail", "gradient_where_constant", "a gradient is returned where the output doesn't change", numbers
+            )
         return self._result("fail", named.cause, named.text, numbers)
 
     def _locally_constant(self, comparisons: Sequence[Comparison]) -> Literal["all", "some", "none"]:
@@ -431,14 +467,30 @@ class Examiner:
             return self._result("error", "out_of_memory", f"{what} raised {describe_error(error)}")
         place = innermost(error.__traceback__, self._root)
         definite = DEFINITE_FAULTS.search(str(error)) is not None
-        if cause == "backward_raises" and place is None or definite:
+        if (cause == "backward_raises" and place is None) or definite:
             place = self._trace(error) or place
+        if "save_for_backward" in str(error):
+            place = self._saving() or place
+        # The harness tries other shapes first: where every one ends so, the Function is wrong for all of them.
+        definite = definite or "returned an invalid gradient" in str(error)
         verdict: Outcome = "fail" if definite or (cause == "backward_raises" and place is not None) else "error"
         if NO_DERIVATIVE.search(str(error)):
             verdict = "inconclusive"
         found = self._result(verdict, cause, f"{what} raises {describe_error(error)}")
         found.place = place
         return found
+
+    def _saving(self) -> Place | None:
+        """torch complains about what was saved only after forward has returned: no frame tells the line."""
+        recorder = Recorder(self._root)
+        functions = [self._function] if self._function is not None else submitted_functions(self._root)
+        try:
+            with recorder.watching(functions):
+                self._make(torch.float64).run()
+        except (ForwardError, RuntimeError):
+            pass
+        last = recorder.calls[-1].function if recorder.calls else None
+        return statement(last, "save_for_backward", self._root) if last is not None else None
 
     def _trace(self, error: BaseException) -> Place | None:
         """Run it again with torch remembering where nodes were made and tensors written to."""

@@ -96,7 +96,11 @@ class Explainer:
             where = f"{first.place.path}:{first.place.line}" if first.place else "a library's code"
             vanishes = self._counterfactual()
             if vanishes is not False:
-                why = "the difference vanishes when it does nothing" if vanishes else "it can't be told apart from a fault"
+                why = (
+                    "the difference vanishes when it does nothing"
+                    if vanishes
+                    else "it can't be told apart from a fault"
+                )
                 return replace(
                     found,
                     verdict="inconclusive",

@@ -28,7 +28,8 @@ BY_DESIGN: Final = re.compile(
 )
 # Words that only explain a gradient where the forward is locally constant.
 STEPLIKE: Final = re.compile(
-    r"round|sign(?!al|atur)|clamp|clip|hard|heaviside|floor|ceil|argmax|one_?hot|fake|pseudo|gumbel|bounded|thresh|step", re.IGNORECASE
+    r"round|sign(?!al|atur)|clamp|clip|hard|heaviside|floor|ceil|argmax|one_?hot|fake|pseudo|gumbel|bounded|thresh|step",
+    re.IGNORECASE,
 )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from collections.abc import Sequence
+
 import torch
 
 from gradproof_probe.gradients.experiment import BackwardError, Experiment, Output, differentiable
@@ -50,7 +52,11 @@ def side_effects(experiment: Experiment, generator: torch.Generator) -> Side | N
     for number, (now, before) in enumerate(zip(cotangents, kept, strict=True)):
         if not _same(now, before):
             change = float((now - before).abs().max())
-            return Side("grad_output_mutated", f"backward writes to the gradient that it is given (output {number})", {"change": change})
+            return Side(
+                "grad_output_mutated",
+                f"backward writes to the gradient that it is given (output {number})",
+                {"change": change},
+            )
     for path, now, before in [*given, *results]:
         if not _same(now.detach(), before):
             what = "an input" if any(path is item[0] for item in given) else "an output"
@@ -62,7 +68,7 @@ def side_effects(experiment: Experiment, generator: torch.Generator) -> Side | N
             return Side("saved_tensor_mutated", "backward writes to a tensor that it saved: a second pass raises")
         return None
     for variable, one, other in zip(experiment.variables, first, second, strict=True):
-        if one is not None and other is not None and not _close(one, other, SAME):
+        if one is not None and other is not None and not _close(one, other, SAME, _noise(first)):
             return Side(
                 "backward_not_repeatable",
                 f"two backward passes over the same graph give different gradients for {variable.name}",
@@ -91,12 +97,13 @@ def layouts(experiment: Experiment, generator: torch.Generator) -> Side | None:
             found = experiment.gradients(differentiable(experiment.run()), other)
         except BackwardError as error:
             return Side(
-                "grad_output_layout", f"backward raises for a {name} gradient of the same values: {_text(error.cause)}",
+                "grad_output_layout",
+                f"backward raises for a {name} gradient of the same values: {_text(error.cause)}",
                 {"layout": name},
             )
         tolerance = SINGLE_SAME if any(item.dtype == torch.float32 for item in dense) else SAME
         for variable, one, two in zip(experiment.variables, expected, found, strict=True):
-            if one is not None and two is not None and not _close(one, two, tolerance):
+            if one is not None and two is not None and not _close(one, two, tolerance, _noise(expected)):
                 return Side(
                     "grad_output_layout",
                     f"for a {name} gradient of the same values, backward returns another gradient for {variable.name}",
@@ -124,11 +131,14 @@ def linearity(experiment: Experiment, generator: torch.Generator) -> Side | None
     for variable, one, two, twice, mixed in zip(experiment.variables, of_v, of_w, doubled, both, strict=True):
         if one is None or two is None or twice is None or mixed is None:
             continue
-        if _close(one, twice, tolerance) and _close(one, two, tolerance) and bool(one.any()):
-            return Side("ignores_grad_output", f"the gradient for {variable.name} doesn't depend on the incoming gradient")
-        if not _close(mixed, -2 * one + two, tolerance):
+        if _close(one, twice, tolerance, 0.0) and _close(one, two, tolerance, 0.0) and bool(one.any()):
             return Side(
-                "not_linear", f"the gradient for {variable.name} isn't linear in the incoming gradient",
+                "ignores_grad_output", f"the gradient for {variable.name} doesn't depend on the incoming gradient"
+            )
+        if not _close(mixed, -2 * one + two, tolerance, _noise(of_v)):
+            return Side(
+                "not_linear",
+                f"the gradient for {variable.name} isn't linear in the incoming gradient",
                 {"difference": float((mixed + 2 * one - two).abs().max())},
             )
     return None
@@ -156,17 +166,21 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))
 
 
-def _close(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
+def _close(a: torch.Tensor, b: torch.Tensor, tolerance: float, floor: float) -> bool:
+    """`floor`: the absolute difference below which values are noise beside the other gradients."""
     if a.shape != b.shape:
         return False
     if a.numel() == 0:
         return True
-    if not torch.equal(a.isfinite(), b.isfinite()):
-        return False
-    # NaN in both is no difference here: that a gradient isn't finite is a finding of its own.
-    a, b = torch.where(a.isfinite(), a, 0), torch.where(b.isfinite(), b, 0)
     scale = max(float(a.abs().max()), float(b.abs().max()))
-    return bool((a - b).abs().max() <= tolerance * scale)
+    return bool((a - b).abs().max() <= tolerance * scale + floor)
+
+
+def _noise(gradients: Sequence[torch.Tensor | None]) -> float:
+    """A bias before batch norm has a true gradient of zero: what it gets is rounding of the large ones around it."""
+    sizes = [float(item.abs().max()) for item in gradients if item is not None and item.numel()]
+    unit = max((torch.finfo(item.dtype).eps for item in gradients if item is not None), default=0.0)
+    return 64 * unit * max(sizes, default=0.0)
 
 
 def _text(error: BaseException) -> str:

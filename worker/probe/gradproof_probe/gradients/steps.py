@@ -69,7 +69,9 @@ def _carriers(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
     """Attributes and buffers that hold a tensor with a graph behind it."""
     found: list[tuple[torch.nn.Module, str]] = []
     for item in module.modules():
-        own = [(name, value) for name, value in vars(item).items() if name not in ("_parameters", "_buffers", "_modules")]
+        own = [
+            (name, value) for name, value in vars(item).items() if name not in ("_parameters", "_buffers", "_modules")
+        ]
         for name, value in [*own, *item._buffers.items()]:
             if any(isinstance(part, torch.Tensor) and part.grad_fn is not None for part in _parts(value)):
                 found.append((item, name))

@@ -34,7 +34,10 @@ def constructor_repairs(
                 offered += 1
                 changed = {**given, name: value}
                 order = [key for key in names if key in changed]
-                yield f"{qualname}({', '.join(f'{key}={changed[key]}' for key in order)})", f"{name}={value} after {type(error).__name__}"
+                yield (
+                    f"{qualname}({', '.join(f'{key}={changed[key]}' for key in order)})",
+                    f"{name}={value} after {type(error).__name__}",
+                )
 
 
 def _alternatives(error: BaseException) -> tuple[str, ...]:
@@ -42,8 +45,14 @@ def _alternatives(error: BaseException) -> tuple[str, ...]:
     if re.search(r"not iterable|not subscriptable|has no len|cannot unpack|must be a sequence|to unpack", message):
         return _SEQUENCES
     if re.search(r"not callable|object has no attribute|is not a Module subclass", message):
-        return (*_OBJECTS, *_TEXTS[:1], "None") if "'int'" in message or "'float'" in message else (*_OBJECTS, *_NUMBERS[:2])
-    if isinstance(error, KeyError | NotImplementedError) or re.search(r"unknown|not supported|invalid|unsupported|must be one of|not found", message, re.I):
+        return (
+            (*_OBJECTS, *_TEXTS[:1], "None")
+            if "'int'" in message or "'float'" in message
+            else (*_OBJECTS, *_NUMBERS[:2])
+        )
+    if isinstance(error, KeyError | NotImplementedError) or re.search(
+        r"unknown|not supported|invalid|unsupported|must be one of|not found", message, re.I
+    ):
         options = re.findall(r"'(\w+)'", message)
         return (*(f"'{option}'" for option in options[:4]), *_TEXTS, "None")
     return _NUMBERS

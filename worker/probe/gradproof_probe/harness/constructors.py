@@ -11,7 +11,9 @@ import torch
 
 from gradproof_probe.harness.names import SHRINKABLE, constructor_value
 
-PLURAL: Final = re.compile(r"(dims|widths|channels_list|depths|layers_list|sizes|stages|filters|features_list|hidden_dims|fmaps)$")
+PLURAL: Final = re.compile(
+    r"(dims|widths|channels_list|depths|layers_list|sizes|stages|filters|features_list|hidden_dims|fmaps)$"
+)
 _ANNOTATED: Final[tuple[tuple[str, str], ...]] = (
     ("bool", "False"),
     ("int", "8"),
@@ -51,7 +53,10 @@ def _variants(
     else:
         yield shrunken, "constructor arguments by name and annotation, large defaults made small"
         yield first, "constructor arguments by name and annotation"
-    yield {name: _larger(name, value) for name, value in shrunken.items()}, "constructor arguments by name, larger images"
+    yield (
+        {name: _larger(name, value) for name, value in shrunken.items()},
+        "constructor arguments by name, larger images",
+    )
     for number in ("8", "4", "16", "2", "3"):
         same = {p.name: number if _is_number(first[p.name]) else first[p.name] for p in required}
         yield same, f"constructor arguments all {number}"

@@ -18,7 +18,15 @@ from gradproof_probe.harness.shapes import LayerHint, Shape, SourceHint, paramet
 from gradproof_probe.importing import Resolved
 
 # Where nothing says a shape: widths before images, so that the cheap ones come first.
-GENERIC: Final[tuple[Shape, ...]] = ((3, 8), (2, 5, 8), (2, 3, 16, 16), (2, 2, 5, 4), (6,), (2, 3, 4, 16, 16), (2, 6, 5))
+GENERIC: Final[tuple[Shape, ...]] = (
+    (3, 8),
+    (2, 5, 8),
+    (2, 3, 16, 16),
+    (2, 2, 5, 4),
+    (6,),
+    (2, 3, 4, 16, 16),
+    (2, 6, 5),
+)
 
 
 def starting_arguments(
@@ -173,7 +181,9 @@ def _by_layer(
         for argument in arguments:
             hint = hints.get(argument.name)
             if hint is None:
-                shaped.append(argument.with_shape(next(iter(hints.values())).shapes[0]) if argument.is_tensor else argument)
+                shaped.append(
+                    argument.with_shape(next(iter(hints.values())).shapes[0]) if argument.is_tensor else argument
+                )
                 continue
             shape = next((item for item in hint.shapes if len(item) == preferred), hint.shapes[0])
             kind = "int" if hint.high is not None else argument.kind
@@ -195,14 +205,18 @@ def _fill(
         elif index == position and high is not None:
             shaped.append(replace(argument, kind="int", shape=shape, high=high))
         elif argument.kind == "int":
-            shaped.append(replace(argument, shape=shape[:own] if own is not None else shape[:1] if len(shape) < 3 else shape[:2]))
+            shaped.append(
+                replace(argument, shape=shape[:own] if own is not None else shape[:1] if len(shape) < 3 else shape[:2])
+            )
         elif argument.kind == "bool":
             shaped.append(argument.with_shape(shape[:own] if own is not None else shape[:2]))
         elif own is not None and own != len(shape) and index != position:
             shaped.append(argument.with_shape(random_shapes(own, shape[-1] if shape else names.WIDTH)[0]))
         else:
             shaped.append(argument.with_shape(shape))
-    targets = [i for i, a in enumerate(shaped) if i != position and a.kind == "float" and names.LOSS_TARGET.search(a.name)]
+    targets = [
+        i for i, a in enumerate(shaped) if i != position and a.kind == "float" and names.LOSS_TARGET.search(a.name)
+    ]
     yield tuple(shaped)
     others = [i for i, a in enumerate(shaped) if i != position and a.kind == "float"]
     if others and kind == "autograd_function" and len(shape) >= 2:

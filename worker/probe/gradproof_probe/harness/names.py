@@ -32,7 +32,10 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"(^|_)(dim|size|width)_?(per_)?head$|^head_?dim$|^d_?head$|^(dim|d)_(head|key|value|k|v)$|^d_[kvq]$", "4"),
         (r"(^|_)(n|num|number)?_?heads?$|^n_?heads?$|num_?heads|^nhead$", "2"),
         (r"^heads_.*|.*_heads$", "2"),
-        (r"(image|img|input|video|frame|spatial)_?(size|resolution|res)$|^(height|width|resolution)$|^image_(h|w).*", "16"),
+        (
+            r"(image|img|input|video|frame|spatial)_?(size|resolution|res)$|^(height|width|resolution)$|^image_(h|w).*",
+            "16",
+        ),
         (r"image_(height|width)$", "16"),
         (r"^(num_)?frames$|^(frame|temporal|video)_(length|len|size|frames)$|^max_frames$", "4"),
         (r"frame_patch_size|temporal_patch_size", "2"),
@@ -43,7 +46,10 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"^(in_?channels?|in_?ch|in_?planes|inplanes|in_?chans|input_?channels?|c_?in|n?_?channels_?in)$", "3"),
         (r"^(channels?|num_?channels|n_?channels|chans|in_chans|image_channels)$", "3"),
         (r"^(out_?channels?|out_?ch|out_?planes|out_?chans|output_?channels?|c_?out|planes)$", "6"),
-        (r"(mlp|ff|ffn|hidden|inner|feedforward|intermediate).*(dim|size|width|channels|features|units)|^hidden$", "12"),
+        (
+            r"(mlp|ff|ffn|hidden|inner|feedforward|intermediate).*(dim|size|width|channels|features|units)|^hidden$",
+            "12",
+        ),
         (r"^d_ff$|^dim_?feedforward$|^mlp_dim$|^nhid$|^n_hidden$", "12"),
         (r"(out|output)_?(dim|features|size|width)|^dim_?out$|^d_?out$|^out$", "6"),
         (r"(num|n)_?(layers?|blocks?|stages?)|^depth$|^layers$|^blocks$|.*_depth$|depth_.*", "1"),
@@ -61,8 +67,14 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"^(num|n)_?(experts|slots|queries|latents|groups|codebooks|memory|clusters|parts|register).*", "2"),
         (r"topk|top_k|^k$|num_samples|n_samples", "2"),
         (r"^(steps|num_steps|n_steps|timesteps|num_iters|iters|iterations|n_iter)$", "3"),
-        (r"bias$|causal|learn|flag|use_|is_|with_|return_|batch_first|bidirectional|residual|normalize|affine", "False"),
-        (r"^(fn|func|function|f|net|model|module|layer|block|backbone|encoder|base|network|inner)$", "torch.nn.Linear(8, 8)"),
+        (
+            r"bias$|causal|learn|flag|use_|is_|with_|return_|batch_first|bidirectional|residual|normalize|affine",
+            "False",
+        ),
+        (
+            r"^(fn|func|function|f|net|model|module|layer|block|backbone|encoder|base|network|inner)$",
+            "torch.nn.Linear(8, 8)",
+        ),
         (r"act(ivation)?(_fn|_layer|_func)?$|nonlinearity", "torch.nn.Tanh()"),
         (r"norm_?layer|^norm$", "torch.nn.LayerNorm"),
         (r"normalized_?shape|^shape$|^size$", "8"),
@@ -83,9 +95,15 @@ INTEGER_INPUT: Final = re.compile(
     _I,
 )
 BOOLEAN_INPUT: Final = re.compile(r"mask|padding|^(valid|keep|select|done)s?$", _I)
-LOSS_TARGET: Final = re.compile(r"^(y|y_?true|y_?hat|target|targets|label|labels|gt|ground_truth|truth|ref|reference)$", _I)
-PREDICTION: Final = re.compile(r"^(x|input|inputs|logits?|pred|preds|prediction|predictions|output|outputs|y_?pred|scores?|z|yhat)$", _I)
-IMAGE_INPUT: Final = re.compile(r"^(img|imgs|image|images|pixel_values|im|frame|feature_map|fmap|feat(ure)?_?maps?)$", _I)
+LOSS_TARGET: Final = re.compile(
+    r"^(y|y_?true|y_?hat|target|targets|label|labels|gt|ground_truth|truth|ref|reference)$", _I
+)
+PREDICTION: Final = re.compile(
+    r"^(x|input|inputs|logits?|pred|preds|prediction|predictions|output|outputs|y_?pred|scores?|z|yhat)$", _I
+)
+IMAGE_INPUT: Final = re.compile(
+    r"^(img|imgs|image|images|pixel_values|im|frame|feature_map|fmap|feat(ure)?_?maps?)$", _I
+)
 VIDEO_INPUT: Final = re.compile(r"^(video|videos|clip|clips|volume|vol)$", _I)
 ATTENTION_INPUT: Final = re.compile(r"^(q|k|v|query|queries|key|keys|value|values|context|memory|tokens|src|tgt)$", _I)
 
@@ -93,10 +111,16 @@ SCALAR_INPUTS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
     (re.compile(pattern, _I), value)
     for pattern, value in (
         (r"^(dim|axis)$", "-1"),
-        (r"^(alpha|beta|gamma|lambda_?|lambd|lamb|factor|slope|scale|weight|temperature|tau|t|margin|momentum|coef.*|coeff"
-         r"|delta|sigma|std|p|prob|threshold|strength|rate|smoothing|.*_scale|.*_factor|.*_weight|negative_slope)$", "0.7"),
+        (
+            r"^(alpha|beta|gamma|lambda_?|lambd|lamb|factor|slope|scale|weight|temperature|tau|t|margin|momentum|coef.*|coeff"
+            r"|delta|sigma|std|p|prob|threshold|strength|rate|smoothing|.*_scale|.*_factor|.*_weight|negative_slope)$",
+            "0.7",
+        ),
         (r"^(eps|epsilon)$", "1e-05"),
-        (r"^(k|n|num.*|n_.*|size|kernel_size|groups|heads|num_heads|h|w|height|width|bits|n_bits|levels|steps|max_iter|n_iter)$", "2"),
+        (
+            r"^(k|n|num.*|n_.*|size|kernel_size|groups|heads|num_heads|h|w|height|width|bits|n_bits|levels|steps|max_iter|n_iter)$",
+            "2",
+        ),
         (r"^(stride|dilation)$", "1"),
         (r"^(padding)$", "0"),
         (r"^(training|inplace|causal|is_causal|keepdim|return_.*|use_.*)$", "False"),

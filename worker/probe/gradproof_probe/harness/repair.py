@@ -45,7 +45,9 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
-    match = re.search(rf"mat1 and mat2 shapes cannot be multiplied \({_NUMBER}x{_NUMBER} and {_NUMBER}x{_NUMBER}\)", message)
+    match = re.search(
+        rf"mat1 and mat2 shapes cannot be multiplied \({_NUMBER}x{_NUMBER} and {_NUMBER}x{_NUMBER}\)", message
+    )
     if match:
         _, have, want, other = map(int, match.groups())
         text = f"matrix product wants {want} features, got {have}"
@@ -58,13 +60,17 @@ def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
                 # Channels behind a flatten: the product of all but the batch is what is asked for.
                 yield from _offer(_flattened(arguments, index, have, want), text)
                 yield from _offer(_set_axis(arguments, index, -1, other), text)
-    match = re.search(rf"size mismatch, got input \({_NUMBER}\), mat \({_NUMBER}x{_NUMBER}\), vec \({_NUMBER}\)", message)
+    match = re.search(
+        rf"size mismatch, got input \({_NUMBER}\), mat \({_NUMBER}x{_NUMBER}\), vec \({_NUMBER}\)", message
+    )
     if match:
         want = int(match[3])
         for index, argument in enumerate(arguments):
             if argument.is_tensor and argument.shape:
                 yield from _offer(_set_axis(arguments, index, -1, want), f"product wants {want} elements")
-    match = re.search(r"Expected size for first two dimensions of batch2 tensor to be: " + _SHAPE + " but got: " + _SHAPE, message)
+    match = re.search(
+        r"Expected size for first two dimensions of batch2 tensor to be: " + _SHAPE + " but got: " + _SHAPE, message
+    )
     if match:
         want, have = _shape(match[1]), _shape(match[2])
         for index, argument in enumerate(arguments):
@@ -79,7 +85,7 @@ def _flattened(arguments: Arguments, index: int, have: int, want: int) -> Argume
     size = 1
     for item in argument.shape[1:]:
         size *= item
-    if len(argument.shape) < 3 or size == 0 or have % size and size % have:
+    if len(argument.shape) < 3 or size == 0 or (have % size and size % have):
         return None
     side = round((want / have) ** 0.5 * argument.shape[-1])
     return _with(arguments, index, argument.with_shape((*argument.shape[:-2], side, side))) if 0 < side < 257 else None
@@ -105,7 +111,10 @@ def _channels(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, s
         for index, argument in enumerate(arguments):
             if argument.is_tensor and len(argument.shape) > 1 and argument.shape[1] == have:
                 yield from _offer(_set_axis(arguments, index, 1, want), f"batch norm wants {want} channels")
-    match = re.search(rf"Expected weight to be a vector of size equal to the number of channels in input, but got weight of shape \[{_NUMBER}\]", message)
+    match = re.search(
+        rf"Expected weight to be a vector of size equal to the number of channels in input, but got weight of shape \[{_NUMBER}\]",
+        message,
+    )
     if match:
         for index, argument in enumerate(arguments):
             if argument.is_tensor:
@@ -113,7 +122,10 @@ def _channels(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, s
 
 
 def _normalized(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
-    match = re.search(rf"Given normalized_shape={_SHAPE}, expected input with shape \[[^\]]*\], but got input of size\s*{_SHAPE}", message)
+    match = re.search(
+        rf"Given normalized_shape={_SHAPE}, expected input with shape \[[^\]]*\], but got input of size\s*{_SHAPE}",
+        message,
+    )
     if match:
         want, got = _shape(match[1]), _shape(match[2])
         for index, argument in enumerate(arguments):
@@ -127,7 +139,10 @@ def _normalized(message: str, arguments: Arguments) -> Iterator[tuple[Arguments,
         for index, argument in enumerate(arguments):
             if argument.is_tensor:
                 yield from _offer(_set_axis(arguments, index, -1, int(match[1])), f"recurrent layer wants {match[1]}")
-    match = re.search(rf"expecting embedding dimension of {_NUMBER}, but got {_NUMBER}|embed(?:_dim|ding).*?{_NUMBER}.*?{_NUMBER}", message)
+    match = re.search(
+        rf"expecting embedding dimension of {_NUMBER}, but got {_NUMBER}|embed(?:_dim|ding).*?{_NUMBER}.*?{_NUMBER}",
+        message,
+    )
     if match:
         want = int(match[1] or match[3])
         for index, argument in enumerate(arguments):
@@ -139,16 +154,27 @@ def _sizes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
     match = re.search(
         rf"size of tensor a \({_NUMBER}\) must match the size of tensor b \({_NUMBER}\) at non-singleton dimension {_NUMBER}",
         message,
-    ) or re.search(rf"[Ee]xpanded size of the tensor \({_NUMBER}\) must match the existing size \({_NUMBER}\) at non-singleton dimension {_NUMBER}", message)
+    ) or re.search(
+        rf"[Ee]xpanded size of the tensor \({_NUMBER}\) must match the existing size \({_NUMBER}\) at non-singleton dimension {_NUMBER}",
+        message,
+    )
     pair: tuple[int, int] | None = (int(match[1]), int(match[2])) if match else None
     if pair is None:
-        match = re.search(rf"Sizes of tensors must match except in dimension \d+\. Expected size {_NUMBER} but got size {_NUMBER}", message)
+        match = re.search(
+            rf"Sizes of tensors must match except in dimension \d+\. Expected size {_NUMBER} but got size {_NUMBER}",
+            message,
+        )
         pair = (int(match[1]), int(match[2])) if match else None
     if pair is None:
-        match = re.search(rf"einsum\(\): subscript \w has size {_NUMBER} for operand \d+ which does not broadcast with previously seen size {_NUMBER}", message)
+        match = re.search(
+            rf"einsum\(\): subscript \w has size {_NUMBER} for operand \d+ which does not broadcast with previously seen size {_NUMBER}",
+            message,
+        )
         pair = (int(match[1]), int(match[2])) if match else None
     if pair is None:
-        match = re.search(rf"[Ee]xpected input batch_size \({_NUMBER}\) to match target batch_size \({_NUMBER}\)", message)
+        match = re.search(
+            rf"[Ee]xpected input batch_size \({_NUMBER}\) to match target batch_size \({_NUMBER}\)", message
+        )
         pair = (int(match[2]), int(match[1])) if match else None
     if pair is not None:
         for have, want in (pair, pair[::-1]):
@@ -157,12 +183,16 @@ def _sizes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                 if argument.is_tensor:
                     for axis in reversed(range(len(argument.shape))):
                         if argument.shape[axis] == have:
-                            yield from _offer(_set_axis(arguments, index, axis, want), f"sizes {have} and {want} must match")
+                            yield from _offer(
+                                _set_axis(arguments, index, axis, want), f"sizes {have} and {want} must match"
+                            )
     if re.search(r"same batch size|batch size", message):
         for index, argument in enumerate(arguments):
             if argument.is_tensor and argument.shape and argument.shape[0] != 1:
                 yield from _offer(_set_axis(arguments, index, 0, 1), "a batch of one")
-    match = re.search(rf"Target size \(torch\.Size\({_SHAPE}\)\) must be the same as input size \(torch\.Size\({_SHAPE}\)\)", message)
+    match = re.search(
+        rf"Target size \(torch\.Size\({_SHAPE}\)\) must be the same as input size \(torch\.Size\({_SHAPE}\)\)", message
+    )
     if match:
         target, wanted = _shape(match[1]), _shape(match[2])
         for index in reversed(range(len(arguments))):
@@ -178,10 +208,12 @@ def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
     match = re.search(rf"too many values to unpack \(expected {_NUMBER}", message)
     if match:
         wanted = [int(match[1])]
-    match = re.search(rf"[Ee]xpected (?:\w+ )?{_NUMBER}D?(?:-D|D)?(?:,? \(?\w*\)?)?(?: or {_NUMBER}D)?.*?(?:got|but)", message)
+    match = re.search(
+        rf"[Ee]xpected (?:\w+ )?{_NUMBER}D?(?:-D|D)?(?:,? \(?\w*\)?)?(?: or {_NUMBER}D)?.*?(?:got|but)", message
+    )
     if match and not wanted:
         wanted = [int(item) for item in match.groups() if item and int(item) < 6]
-    match = re.search(rf"[Ee]xpected (\d)D \(unbatched\) or (\d)D \(batched\)", message)
+    match = re.search(r"[Ee]xpected (\d)D \(unbatched\) or (\d)D \(batched\)", message)
     if match:
         wanted = [int(match[2]), int(match[1])]
     match = re.search(r"only supports (\d)D and (\d)D sizes", message)
@@ -190,10 +222,16 @@ def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
     match = re.search(rf"Wrong shape: expected {_NUMBER} dims\. Received {_NUMBER}-dim tensor", message)
     if match:
         wanted = [int(match[1])]
-    match = re.search(r"number of dimensions in the tensor input does not match.*input\.dim\(\) = (\d) is not equal to len\(dims\) = (\d)", message)
+    match = re.search(
+        r"number of dimensions in the tensor input does not match.*input\.dim\(\) = (\d) is not equal to len\(dims\) = (\d)",
+        message,
+    )
     if match:
         wanted = [int(match[2])]
-    match = re.search(r"operands do not|the number of subscripts in the equation \((\d)\) does not match the number of dimensions \((\d)\)", message)
+    match = re.search(
+        r"operands do not|the number of subscripts in the equation \((\d)\) does not match the number of dimensions \((\d)\)",
+        message,
+    )
     if match and match[1]:
         wanted = [int(match[1])]
     match = re.search(r"Dimension out of range \(expected to be in range of \[-\d, \d\], but got (-?\d)\)", message)
@@ -204,14 +242,20 @@ def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
         match = re.search(r"too many indices for tensor of dimension (\d)", message)
         if match:
             wanted = [int(match[1]) + 1]
-    if re.search(r"matrix_chain|must be at least 2-D|2D tensors expected|self must be a matrix|t\(\) expects a tensor with <= 2", message):
+    if re.search(
+        r"matrix_chain|must be at least 2-D|2D tensors expected|self must be a matrix|t\(\) expects a tensor with <= 2",
+        message,
+    ):
         wanted = [2]
     if re.search(r"batch1 must be a 3D tensor|both arguments to matmul need to be at least 1D", message):
         wanted = [3]
     for rank in wanted:
         for index, argument in enumerate(arguments):
             if argument.is_tensor and len(argument.shape) != rank:
-                yield _with(arguments, index, argument.with_shape(_of_rank(argument.shape, rank))), f"{rank} axes wanted"
+                yield (
+                    _with(arguments, index, argument.with_shape(_of_rank(argument.shape, rank))),
+                    f"{rank} axes wanted",
+                )
         if len(arguments) > 1:
             every = tuple(a.with_shape(_of_rank(a.shape, rank)) if a.is_tensor else a for a in arguments)
             yield every, f"{rank} axes wanted everywhere"
@@ -250,7 +294,10 @@ def _dtypes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
         for index, argument in enumerate(arguments):
             if argument.kind in ("int", "bool"):
                 yield _with(arguments, index, replace(argument, kind="float")), "floating point wanted"
-    match = re.search(rf"index out of range|Target {_NUMBER} is out of bounds|index {_NUMBER} is out of bounds|Class values must be smaller", message)
+    match = re.search(
+        rf"index out of range|Target {_NUMBER} is out of bounds|index {_NUMBER} is out of bounds|Class values must be smaller",
+        message,
+    )
     if match:
         for index, argument in enumerate(arguments):
             if argument.kind == "int" and argument.high > 2:
@@ -270,11 +317,17 @@ def _divisible(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, 
             if argument.is_tensor and have in argument.shape:
                 rounded = tuple(-(-size // chunk) * chunk if size == have else size for size in argument.shape)
                 yield _with(arguments, index, argument.with_shape(rounded)), f"axis divisible by {chunk}"
-    if re.search(r"divisible|multiple of|evenly|must be divided|is invalid for input of size|Kernel size can't be greater|too small|Calculated padded input size|non-positive|Output size is too small|doesn't match model|Input image", message):
+    if re.search(
+        r"divisible|multiple of|evenly|must be divided|is invalid for input of size|Kernel size can't be greater|too small|Calculated padded input size|non-positive|Output size is too small|doesn't match model|Input image",
+        message,
+    ):
         for side in (16, 32, 64, 128):
             for index, argument in enumerate(arguments):
                 if argument.is_tensor and len(argument.shape) >= 4 and argument.shape[-2:] != (side, side):
-                    yield _with(arguments, index, argument.with_shape((*argument.shape[:-2], side, side))), f"image side {side}"
+                    yield (
+                        _with(arguments, index, argument.with_shape((*argument.shape[:-2], side, side))),
+                        f"image side {side}",
+                    )
         for index, argument in enumerate(arguments):
             if argument.is_tensor and len(argument.shape) == 3 and argument.shape[1] != 16:
                 yield from _offer(_set_axis(arguments, index, 1, 16), "length 16")
@@ -293,20 +346,35 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
         kept = tuple(a for a in arguments if not (a.keyword and a.name == match[1]))
         if len(kept) < len(arguments):
             yield kept, f"no argument {match[1]}"
-    if re.search(r"'(float|int|NoneType|bool)' object has no attribute|must be Tensor, not (float|int|bool)|'(float|int)' object is not (?:iterable|subscriptable)", message):
+    if re.search(
+        r"'(float|int|NoneType|bool)' object has no attribute|must be Tensor, not (float|int|bool)|'(float|int)' object is not (?:iterable|subscriptable)",
+        message,
+    ):
         for index, argument in enumerate(arguments):
             if argument.kind == "literal":
-                yield _with(arguments, index, replace(argument, kind="float", shape=(3, WIDTH))), f"{argument.name} is a tensor"
-    if re.search(r"only one element tensors can be converted|only integer tensors of a single element|must be (?:int|float|tuple of ints|a number|real number)|not Tensor|type Tensor|bool value of Tensor with more than one", message):
+                yield (
+                    _with(arguments, index, replace(argument, kind="float", shape=(3, WIDTH))),
+                    f"{argument.name} is a tensor",
+                )
+    if re.search(
+        r"only one element tensors can be converted|only integer tensors of a single element|must be (?:int|float|tuple of ints|a number|real number)|not Tensor|type Tensor|bool value of Tensor with more than one",
+        message,
+    ):
         for index in reversed(range(len(arguments))):
             argument = arguments[index]
             if argument.is_tensor:
                 for text in ("2", "0.7", "-1"):
-                    yield _with(arguments, index, replace(argument, kind="literal", text=text)), f"{argument.name} is a number"
+                    yield (
+                        _with(arguments, index, replace(argument, kind="literal", text=text)),
+                        f"{argument.name} is a number",
+                    )
     if re.search(r"'Tensor' object is not callable", message):
         for index in reversed(range(len(arguments))):
             if arguments[index].is_tensor:
-                yield _with(arguments, index, replace(arguments[index], kind="literal", text="torch.tanh")), "a function"
+                yield (
+                    _with(arguments, index, replace(arguments[index], kind="literal", text="torch.tanh")),
+                    "a function",
+                )
 
 
 _RULES: Final = (_channels, _normalized, _matmul, _ranks, _dtypes, _divisible, _sizes, _kinds)

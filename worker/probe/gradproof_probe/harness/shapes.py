@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
 from torch import nn
 
 from gradproof_probe.harness.names import BATCH, IMAGE, SEQUENCE
@@ -154,7 +153,12 @@ def _unpacking(targets: ast.Tuple, value: ast.expr) -> Iterator[tuple[str, int]]
 
 def _shape_of(value: ast.expr) -> str | None:
     """`x` in `x.shape` and `x.size()`."""
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "size" and not value.args:
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "size"
+        and not value.args
+    ):
         value = value.func
     elif not (isinstance(value, ast.Attribute) and value.attr == "shape"):
         return None
@@ -196,5 +200,3 @@ def random_shapes(rank: int, width: int) -> list[Shape]:
         4: [(BATCH, 3, *SIDE), (BATCH, 2, SEQUENCE, 4), (BATCH, width, *SIDE), (BATCH, 3, IMAGE, IMAGE)],
         5: [(BATCH, 3, 4, *SIDE), (BATCH, 3, 4, IMAGE, IMAGE)],
     }.get(rank, [(2,) * rank])
-
-

@@ -138,9 +138,7 @@ def _module(search: Search) -> Found | None:
     """Constructors in order; the first with which inputs are found wins."""
     resolved = search.resolved
     name = resolved.target.qualname
-    parameters = [
-        p for p in parameters_of(resolved.value.__init__) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    parameters = [p for p in parameters_of(resolved.value.__init__) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     queue = list(constructor_candidates(resolved.value, name))
     seen = {expression for expression, _ in queue}
     large: list[tuple[str, torch.nn.Module, str]] = []
@@ -264,4 +262,3 @@ def _function(resolved: Resolved, instance: torch.nn.Module | None) -> Callable[
         return forward
     value: Callable[..., Any] = resolved.value
     return value
-

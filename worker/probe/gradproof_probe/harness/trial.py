@@ -26,7 +26,9 @@ DEFINITE_FAULTS: Final = re.compile(
     r"expected Variable or None|backward through the graph a second time"
 )
 # Errors in backward that say nothing about the submitted code: torch itself lacks the derivative.
-NO_DERIVATIVE: Final = re.compile(r"derivative for .* is not implemented|not implemented for|not differentiable", re.IGNORECASE)
+NO_DERIVATIVE: Final = re.compile(
+    r"derivative for .* is not implemented|not implemented for|not differentiable", re.IGNORECASE
+)
 
 
 class TrialTimeoutError(Exception):
@@ -94,7 +96,9 @@ def attempt(built: Built, *, seed: int, seconds: float) -> Trial:
         return Trial("fault" if definite else "forward", error, progress.calls)
     outputs = [value for _, value in tensors(output)]
     finite = all(bool(torch.isfinite(value).all()) for value in outputs if value.is_floating_point())
-    differentiable = [value for value in outputs if value.requires_grad and (value.is_floating_point() or value.is_complex())]
+    differentiable = [
+        value for value in outputs if value.requires_grad and (value.is_floating_point() or value.is_complex())
+    ]
     if not differentiable:
         return Trial("no_gradient", None, progress.calls)
     wanted = [value for _, value in tensors([leaves, named]) if value.requires_grad]
