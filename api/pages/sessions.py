@@ -17,7 +17,8 @@ from fastapi import Cookie, Depends, Request, Response
 
 from api.context import Context, ContextDependency
 from api.errors import AuthenticationRequiredError, ForeignFormError
-from services.accounts import Principal, Scope, signing_key
+from services.accounts import Principal, Scope, TokenService, signing_key
+from services.database import Database
 from services.settings import Settings
 
 COOKIE: Final = "gradproof_session"
@@ -47,6 +48,21 @@ def _verify(settings: Settings, label: str, value: str) -> str | None:
 def sign_in_link(settings: Settings, token_id: str) -> str:
     """An address that signs a browser in, good for ten minutes."""
     return f"{settings.public_url.rstrip('/')}/sign-in/{_issue(settings, 'link', token_id, LINK_S)}"
+
+
+def console_link(settings: Settings) -> str | None:
+    """A sign-in link for whoever starts the service on a machine of their own; None if nobody holds a usable token.
+
+    It opens the pages and nothing else. Who can start the service owns its data directory anyway.
+    """
+    database = Database.open(settings, lambda _queue: None)
+    try:
+        tokens = TokenService(database, settings)
+        usable = (token.id for token in tokens.list() if tokens.find(token.id) is not None)
+        token_id = next(usable, None)
+    finally:
+        database.close()
+    return None if token_id is None else sign_in_link(settings, token_id)
 
 
 def follow_link(context: Context, code: str) -> Principal:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from api.pages.sessions import sign_in_link
+from api.pages.sessions import console_link, sign_in_link
 from services.accounts import TokenService
 from services.database import Database
 from tests.reports.samples import HOSTILE_TEXTS, check, failing
@@ -281,6 +281,24 @@ def test_a_sign_in_link_opens_a_session_that_ends_with_its_token(server: Running
         assert "Sign out" not in visitor.get("/").text
         assert visitor.get(link).status_code == 401
     database.close()
+
+
+def test_the_console_gets_a_link_as_long_as_somebody_holds_a_token(server: RunningServer) -> None:
+    assert console_link(server.settings) is None
+    database = Database.open(server.settings, lambda _queue: None)
+    tokens = TokenService(database, server.settings)
+    kept, revoked = tokens.create("kept", ["read"]), tokens.create("revoked", ["read"])
+    tokens.revoke(revoked.info.id)
+    database.close()
+    link = console_link(server.settings)
+    assert link is not None
+    assert link.startswith(f"{server.settings.public_url}/sign-in/{kept.info.id}.")
+    response = httpx.get(server.url + httpx.URL(link).path, follow_redirects=False)
+    assert response.status_code == 303
+    assert response.headers["location"] == "/"
+    cookie = response.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
 
 
 @pytest.mark.parametrize(

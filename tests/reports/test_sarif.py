@@ -103,6 +103,12 @@ def test_fixes_related_places_and_decisions_are_carried() -> None:
     assert static["properties"] == {"suppressedInSource": 1}
 
 
+def test_a_rule_leads_to_its_page_where_there_is_a_server() -> None:
+    rules = sarif(rich_report(public_url="https://gradproof.example"))["runs"][0]["tool"]["driver"]["rules"]
+    assert [rule["helpUri"] for rule in rules] == [f"https://gradproof.example/rules/{rule['id']}" for rule in rules]
+    assert not [rule for rule in sarif(rich_report())["runs"][0]["tool"]["driver"]["rules"] if "helpUri" in rule]
+
+
 def test_a_failed_analysis_is_not_called_successful() -> None:
     run = sarif(report_of(status="failed", reason="the archive vanished"))["runs"][0]
     assert run["invocations"][0]["executionSuccessful"] is False

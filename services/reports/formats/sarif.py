@@ -55,6 +55,10 @@ def _static(report: Report) -> Json:
     run = _run(report, "static", (finding.rule for finding in findings), len(findings))
     seen: Counter[str] = Counter()
     run["results"] = [_finding(finding, run, seen) for finding in findings[:MAXIMUM_RESULTS]]
+    addresses = {finding.rule: finding.explanation_url for finding in findings}
+    for rule in run["tool"]["driver"]["rules"]:
+        if addresses[rule["id"]].startswith(("https://", "http://")):
+            rule["helpUri"] = addresses[rule["id"]]
     run["properties"] = {"suppressedInSource": report.summary.suppressed}
     return run
 
