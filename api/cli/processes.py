@@ -48,6 +48,8 @@ def serve(
     ),
 ) -> None:
     """API, pages and a worker on embedded parts: nothing else is needed. Ctrl-C stops it all."""
+    from api.pages.sessions import console_link  # noqa: PLC0415 - FastAPI takes half a second to import
+
     listener = _listen(host, port)
     address = _address(host, listener.getsockname()[1])
     settings = _embedded(data_dir, address, sandbox=sandbox)
@@ -57,6 +59,9 @@ def serve(
         token = ensure_first_token(settings)
         if token is not None:
             typer.echo(f"Token (shown only now; keep it): {token}")
+        link = console_link(settings)
+        if link is not None:
+            typer.echo(f"Sign in here within ten minutes: {link}")
     else:
         _require_tokens(settings, host)
     queues = ("control", "cpu", *(f"gpu.{name}" for name in settings.gpu_classes))
