@@ -28,6 +28,7 @@ from services.jobs.errors import LeaseLostError
 from services.jobs.model import CONTROL_QUEUE, Claim
 from services.jobs.models import JobKind
 from services.jobs.service import JobService
+from services.problems import GradproofError
 from services.settings import Settings
 from services.version import version
 from worker.fetching import fetch_source
@@ -126,10 +127,9 @@ class Runner:
             HANDLERS[claims[0].kind](claims, self._tools)
         except Exception as error:
             log.exception("job_failed", jobs=[claim.job_id for claim in claims])
-            reason = f"{type(error).__name__}: {error}"
             for claim in claims:
                 if self._held.holds(claim):
-                    self._lose(claim, reason)
+                    self._lose(claim, _reason(error))
 
     def _lose(self, claim: Claim, reason: str) -> None:
         try:
@@ -206,3 +206,10 @@ class Runner:
             reconciler.resign()
         except Exception as error:  # noqa: BLE001 - then the lease runs out
             log.warning("resign_failed", error=f"{type(error).__name__}: {error}")
+
+
+def _reason(error: Exception) -> str:
+    """What clients may read about a fault of ours: the text of a driver's error holds statements and values."""
+    if isinstance(error, GradproofError):
+        return error.message
+    return f"an internal error ({type(error).__name__}), described in the log of its worker"

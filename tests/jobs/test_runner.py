@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
 from services.analyses.model import AnalysisOptions, GitSource
+from services.analyses.models import AnalysisRow
 from services.database import Database
 from services.jobs import repository
 from services.jobs.models import JobKind, JobRow, JobState
 from services.settings import Settings
 from services.snapshots import SnapshotStore, read_directory
-from tests.jobs.support import Bench
+from tests.jobs.support import SNAPSHOT, Bench
 from tests.recovery.support import eventually
 from worker.runner import Runner
 
@@ -140,6 +141,32 @@ def test_a_worker_that_can_not_run_anything_says_so_instead_of_trying_for_ever(
     with database.reading() as session:
         job = session.scalars(select(JobRow).where(JobRow.kind == JobKind.PROBE)).one()
         assert (job.state, job.losses) == (JobState.INFRA_FAILED, service_settings.max_attempts)
+
+
+def test_a_snapshot_that_is_not_in_the_store_is_named_and_not_looked_for_for_ever(
+    database: Database, service_settings: Settings, runner: Callable[..., Runner]
+) -> None:
+    bench = Bench(database, service_settings)
+    analysis_id = bench.analyses.submit(SNAPSHOT).analysis_id
+    assert runner().serve() == service_settings.max_attempts
+    view = bench.analyses.get(analysis_id)
+    assert view.status == "failed"
+    assert view.reason is not None
+    assert SNAPSHOT.digest in view.reason
+
+
+def test_a_fault_of_ours_is_told_without_its_values(
+    database: Database, service_settings: Settings, runner: Callable[..., Runner]
+) -> None:
+    bench = Bench(database, service_settings)
+    analysis_id = bench.analyses.submit(SNAPSHOT).analysis_id
+    with database.unit_of_work() as uow:
+        uow.session.execute(update(AnalysisRow).values(options={"a secret": "of the database"}))
+    runner().serve()
+    with database.reading() as session:
+        row = session.get_one(AnalysisRow, analysis_id)
+        assert row.status == "failed"
+        assert row.reason == "an internal error (ValidationError), described in the log of its worker"
 
 
 def test_a_cancelled_run_is_stopped_in_its_sandbox(
