@@ -69,12 +69,12 @@ def _core(file: FileContext, expression: ast.expr) -> str:
 
 
 def _severity(judgement: Judgement) -> Severity | None:
-    """A count that is zero only for an empty selection, and a value without gradient, are worth a note."""
+    """A value without gradient (also a count that is zero for an empty selection) is worth a note."""
     value = judgement.value
     unrecorded = judgement.surroundings is Surroundings.UNRECORDED or value.gradient is Gradient.NO
     # A sum of unknown sign is zero by accident only: kernels and weights are divided by theirs everywhere.
     by_accident = value.zero is not Zero.CERTAIN_ORIGIN
-    return Severity.NOTE if unrecorded or value.mask or by_accident else None
+    return Severity.NOTE if unrecorded or by_accident else None
 
 
 class UnprotectedDivision(Rule):
@@ -125,6 +125,11 @@ class UnprotectedDivision(Rule):
         # double where: the input of the division is masked
         "import torch\ndef f(x, y):\n    n = x.norm(dim=-1)\n    safe = torch.where(n > 0, n, torch.ones_like(n))\n"
         "    return torch.where(n > 0, y / safe, 0.0)\n",
+        # repaired before
+        "import torch\ndef f(x, y):\n    n = x.norm()\n    if n == 0:\n        n = n + y.abs().max()\n"
+        "    return y / n\n",
+        # what the norm is taken of was selected before
+        "import torch\ndef f(x, y, m, d):\n    return y / torch.where(m, x, d).norm(dim=-1)\n",
         # selected by its own value before the division
         "import torch\ndef f(x):\n    n = x.norm(dim=-1)\n    return 1 / n[n > 0]\n",
         "import torch\ndef f(x, y):\n    n = x.norm(dim=-1)\n    n[n == 0] = 1.0\n    return y / n\n",
@@ -220,6 +225,7 @@ class HandNormalisation(Rule):
         "    return x / n\n",
         "import torch\ndef f(x):\n    a = torch.softmax(x, -1)\n    return a / a.sum(-1, keepdim=True)\n",
         "import torch\ndef f(x):\n    a = torch.exp(x)\n    return a / a.sum(-1, keepdim=True)\n",
+        "import torch\ndef f(x):\n    a = torch.softmax(x, -1)\n    return a / a.norm(dim=-1, keepdim=True)\n",
         "import torch\ndef f(x, eps=1e-5):\n    a = x.abs() + eps\n    return a / a.sum(-1, keepdim=True)\n",
         "import torch\ndef f(x):\n    with torch.no_grad():\n        s = x.sum()\n        if s > 0:\n"
         "            return x / s\n    return x\n",

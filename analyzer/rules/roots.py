@@ -39,8 +39,8 @@ def _added_epsilon(file: FileContext, root: ast.expr | ast.stmt) -> ast.BinOp | 
     if not isinstance(parent, ast.BinOp) or not isinstance(parent.op, ast.Add):
         return None
     other = file.values.value(parent.right if parent.left is root else parent.left)
-    small = other.kind is Kind.NUMBER and other.positive and other.low <= _LARGEST_EPSILON
-    return parent if small and (other.constant is None or other.constant <= _LARGEST_EPSILON) else None
+    small = other.constant is None or other.constant <= _LARGEST_EPSILON
+    return parent if small and other.kind is Kind.NUMBER and other.positive else None
 
 
 class SquareRootAtZero(Rule):
@@ -77,6 +77,8 @@ class SquareRootAtZero(Rule):
         # relu's own gradient at zero is zero, so its root has gradient zero (measured)
         "import torch\ndef f(x):\n    return torch.relu(x).sqrt()\n",
         "import torch\ndef f(x):\n    return x.sqrt()\n",
+        # zero only where the shifted value happens to be exactly minus eps
+        "import torch\ndef f(a, b, eps=1e-8):\n    return (a * b - b + eps).abs().sqrt()\n",
         "import math\nimport torch\ndef f(q):\n    return q / math.sqrt(q.shape[-1]) + q.shape[-1] ** 0.5\n",
         "import torch\n@torch.no_grad()\ndef f(x):\n    return x.pow(2).sum(-1).sqrt()\n",
         "import torch\ndef f(x):\n    return x.detach().pow(2).sum(-1).sqrt()\n",
@@ -126,8 +128,7 @@ class SquareRootAtZero(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         for singular, judgement in _roots(file):
             value = judgement.value
-            can_be_zero = value.zero in (Zero.CERTAIN_ORIGIN, Zero.CONCEIVABLE)
-            if not can_be_zero or not value.non_negative or value.positive or value.mask:
+            if value.zero not in (Zero.CERTAIN_ORIGIN, Zero.CONCEIVABLE):
                 continue
             if _is_rectified(file, singular.operand) or _added_epsilon(file, singular.node) is not None:
                 continue

@@ -13,7 +13,7 @@ from analyzer.findings import Confidence, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, shown
 from analyzer.singularities import Form, Judgement, Singular
-from analyzer.values.domain import Gradient, Kind, Value, Zero
+from analyzer.values.domain import Gradient, Kind, Value
 from analyzer.values.guards import value_names
 from analyzer.values.surroundings import Surroundings
 
@@ -60,6 +60,10 @@ class WhereNanTrap(Rule):
         "import torch\ndef f(x):\n    x = x.detach()\n    return torch.where(x > 0, x.log(), 0.0)\n",
         "import torch\nclass RecallMetric:\n    def compute(self, tp, n):\n"
         "        return torch.where(n > 0, tp / n, 0.0)\n",
+        # tested before
+        "import torch\ndef f(x, n):\n    assert (n > 0).all()\n    return torch.where(n > 1, x / n, x)\n",
+        # the condition compares two computed tensors: it keeps nothing away from zero
+        "import torch\ndef f(x, r):\n    a = x * 2\n    b = x + 1\n    return torch.where(a > b * r, a / r, b)\n",
         # the condition is about something else
         "import torch\ndef f(x, n, flag):\n    return torch.where(flag, x / n, x)\n",
         "import torch\ndef f(x, n):\n    return torch.where(x > 0, x / n, x * n)\n",
@@ -138,12 +142,9 @@ def _trapped(file: FileContext, call: ast.Call) -> Iterator[tuple[Singular, Judg
 
 
 def _is_trap(file: FileContext, singular: Singular, judgement: Judgement) -> bool:
-    value = judgement.value
     if judgement.surroundings is not Surroundings.DIFFERENTIATED or judgement.guarded:
         return False
-    if value.is_number or value.kind is Kind.OTHER or value.zero is Zero.EXCLUDED or value.positive:
-        return False
-    return value.gradient is not Gradient.NO or _numerator(file, singular).gradient is not Gradient.NO
+    return judgement.value.gradient is not Gradient.NO or _numerator(file, singular).gradient is not Gradient.NO
 
 
 def _numerator(file: FileContext, singular: Singular) -> Value:

@@ -62,6 +62,23 @@ def test_a_value_without_gradient_is_worth_a_note_only() -> None:
     assert severities(body.format("@torch.no_grad()\n")) == [("GP102", "note")]
 
 
+def test_a_sum_of_unknown_sign_is_worth_a_note_only() -> None:
+    assert severities("import torch\ndef f(x):\n    return x / x.sum(-1, keepdim=True)\n") == [("GP102", "note")]
+
+
+@pytest.mark.parametrize("data", ["x.detach().sigmoid()", "torch.rand(3)", "torch.rand_like(x)"])
+def test_a_logarithm_without_gradient_is_worth_a_note_only(data: str) -> None:
+    assert severities(f"import torch\ndef f(x):\n    return x * torch.log({data})\n") == [("GP107", "note")]
+    no_gradient = "import torch\n@torch.no_grad()\ndef f(x):\n    return x.sigmoid().log()\n"
+    assert severities(no_gradient) == [("GP107", "note")]
+
+
+def test_vectors_out_of_a_decomposition_are_not_zero() -> None:
+    source = "import torch\ndef f(a, y):\n    u, s, v = torch.linalg.{}(a)\n    n = v.norm(dim=-1)\n    return y / n\n"
+    assert severities(source.format("svd")) == []
+    assert severities(source.format("anything")) == [("GP101", "warning")]
+
+
 def test_a_mask_that_selects_nothing_is_worth_a_note_only() -> None:
     assert severities("import torch\ndef f(l, mask):\n    return (l * mask).sum() / mask.sum()\n") == [
         ("GP101", "note")
@@ -107,6 +124,9 @@ def test_definitions_are_followed_over_branches_and_loops() -> None:
     )
     assert severities(both.format("")) == [("GP101", "warning")]
     assert severities(both.format("    else:\n        n = n + 1e-6\n")) == []
+    branch = "import torch\ndef f(x, c, y):\n    n = x.exp()\n    if c:\n        n = x.norm()\n"
+    assert severities(branch + "    else:\n        y = y / n\n    return y\n") == []
+    assert severities(branch + "        return n\n    return y / n\n") == []
     loop = (
         "import torch\ndef f(x, y):\n    n = x.exp()\n    for _ in range(3):\n        y = y / n\n"
         "        n = x.norm()\n    return y\n"

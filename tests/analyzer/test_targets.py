@@ -111,6 +111,13 @@ def test_base_classes_that_go_in_circles_do_not_hang(tmp_path: Path) -> None:
             id="no backward",
         ),
         pytest.param("class P(nn.Parameter):\n    pass\n", id="a parameter"),
+        pytest.param(
+            "class Base(nn.Module, ABC):\n    def forward(self, x):\n        return x\n", id="declared abstract"
+        ),
+        pytest.param(
+            "class Outer:\n    class Inner(nn.Module):\n        def forward(self, x):\n            return x\n",
+            id="nested",
+        ),
     ],
 )
 def test_what_can_not_be_run_is_not_declared(tmp_path: Path, source: str) -> None:
