@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from tests.probe.conftest import CASES, FIXTURES, Spoken, entry, speak
@@ -63,7 +61,6 @@ def test_a_custom_backward_that_compile_drops_is_found() -> None:
     assert speak(CASES, batch).result("LatticeForceField", CHECK)["verdict"] == "fail"
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_is_judged_against_float64() -> None:
     spoken = speak(FIXTURES, [entry("module", "compiled:Plain", checks=[CHECK])], limits={"inductor_s": 240})
     result = spoken.result("Plain", CHECK)

@@ -20,7 +20,11 @@ def fault_line(name: str) -> int:
 @pytest.fixture(scope="module")
 def textbook() -> Spoken:
     batch = [
-        entry("autograd_function", "textbook:Quadratic", inputs=["torch.randn(3, 4)", "torch.randn(())", "torch.randn(())"]),
+        entry(
+            "autograd_function",
+            "textbook:Quadratic",
+            inputs=["torch.randn(3, 4)", "torch.randn(())", "torch.randn(())"],
+        ),
         entry("autograd_function", "textbook:Quadratic", job="guessed"),
         entry("function", "textbook:swish", inputs=["torch.randn(3, 4, dtype=torch.float32)"]),
         entry("function", "textbook:cubic_sine"),

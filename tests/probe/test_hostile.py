@@ -105,7 +105,10 @@ def test_no_process_of_a_submission_outlives_the_probe(tmp_path_factory: pytest.
         (b'{"protocol": 99}', "this probe speaks 1"),
         (b'{"protocol": 1, "batch": []}', "source_root"),
         (b'{"protocol": 1, "source_root": "/", "device": "tpu", "batch": []}', "device: 'tpu'"),
-        (b'{"protocol": 1, "source_root": "/", "batch": [{"job": "1", "target": {"kind": "x"}}]}', "batch[0].target.kind"),
+        (
+            b'{"protocol": 1, "source_root": "/", "batch": [{"job": "1", "target": {"kind": "x"}}]}',
+            "batch[0].target.kind",
+        ),
         (b'{"protocol": 1, "source_root": "/", "limits": {"check_s": "long"}, "batch": []}', "limits.check_s"),
     ],
 )

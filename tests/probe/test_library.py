@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-
 from gradproof_probe import GradientError, check_gradients
+
 from tests.probe.conftest import PROBE
 
 
@@ -109,5 +109,6 @@ def test_the_package_imports_torch_and_the_standard_library_only() -> None:
 
 
 def test_the_protocol_is_importable_without_torch() -> None:
-    code = f"import sys; sys.path.insert(0, {str(PROBE)!r}); import gradproof_probe.protocol; assert 'torch' not in sys.modules"
+    code = f"import sys; sys.path.insert(0, {str(PROBE)!r}); import gradproof_probe.protocol"
+    code += "; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-I", "-c", code], check=True)

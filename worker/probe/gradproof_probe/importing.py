@@ -81,7 +81,7 @@ def import_target(source_root: Path, target: Target) -> Resolved:
     warnings.simplefilter("ignore")
     own_process = os.getpid()
     try:
-        module = _import(root, source_root, target)
+        module = _import(source_root, target)
     except MissingDependencyError as error:
         raise NotRunnableError("missing dependency", f"{error}; needed by {_asker(error)}") from error
     except ModuleNotFoundError as error:
@@ -100,7 +100,7 @@ def import_target(source_root: Path, target: Target) -> Resolved:
     return Resolved(target, module, _resolve(module, target))
 
 
-def _import(root: Path, source_root: Path, target: Target) -> ModuleType:
+def _import(source_root: Path, target: Target) -> ModuleType:
     top = target.module.partition(".")[0]
     loaded = sys.modules.get(top)
     if loaded is not None and not _inside(loaded, source_root):
@@ -167,9 +167,10 @@ def _resolve(module: ModuleType, target: Target) -> Any:
     return value
 
 
-def _confirm_kind(value: Any, target: Target) -> None:
+def _confirm_kind(found: Any, target: Target) -> None:
+    value: Any = found
     if target.kind == "module":
-        if not (inspect.isclass(value) and issubclass(value, torch.nn.Module)):
+        if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
             raise NotRunnableError("not a target after all", f"{target.qualname} is no torch.nn.Module class")
         if inspect.isabstract(value):
             names = ", ".join(sorted(value.__abstractmethods__))
@@ -179,11 +180,11 @@ def _confirm_kind(value: Any, target: Target) -> None:
         if _only_raises(value.forward):
             raise NotRunnableError("abstract", f"{target.qualname}.forward only raises NotImplementedError")
     elif target.kind == "autograd_function":
-        if not (inspect.isclass(value) and issubclass(value, torch.autograd.Function)):
+        if not (isinstance(found, type) and issubclass(found, torch.autograd.Function)):
             raise NotRunnableError("not a target after all", f"{target.qualname} is no torch.autograd.Function class")
         if value.forward is torch.autograd.Function.forward:
             raise NotRunnableError("abstract", f"{target.qualname} defines no forward")
-    elif not callable(value) or inspect.isclass(value):
+    elif not callable(found) or isinstance(found, type):
         raise NotRunnableError("not a target after all", f"{target.qualname} is no function")
 
 

@@ -110,7 +110,7 @@ def _points(inputs: list[Any], hints: list[float]) -> Iterable[list[Any]]:
 
 
 def _examine(fn: Any, inputs: list[Any], seed: int, deadline: float) -> Examination:
-    function = fn if inspect.isclass(fn) and issubclass(fn, torch.autograd.Function) else None
+    function: Any = fn if inspect.isclass(fn) and issubclass(fn, torch.autograd.Function) else None
 
     def make(precision: torch.dtype | None) -> Experiment:
         module = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else None

@@ -58,5 +58,5 @@ def _result_descriptor() -> int:
         os.fstat(descriptor)
     except (ValueError, OSError) as error:
         raise RequestError(f"{RESULT_FD}={text!r} isn't an open file descriptor") from error
-    os.set_inheritable(descriptor, False)
+    os.set_inheritable(descriptor, False)  # noqa: FBT003
     return descriptor

@@ -225,7 +225,7 @@ def _child(work: Work, result: int, out: int, err: int) -> None:
         os.dup2(err, 2)
         own = os.dup(result) if result < 3 else result
         close_other_descriptors(own)
-        os.set_inheritable(own, False)
+        os.set_inheritable(own, False)  # noqa: FBT003
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - descriptors, not files; lives as long as the process
         sys.stdout = open(1, "w", errors="replace", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", errors="replace", closefd=False)  # noqa: SIM115
@@ -248,7 +248,7 @@ def _child(work: Work, result: int, out: int, err: int) -> None:
 
 
 def close_other_descriptors(keep: int) -> None:
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - iterdir would keep one more descriptor open
         descriptor = int(name)
         if descriptor > 2 and descriptor != keep:
             with contextlib.suppress(OSError):
@@ -263,7 +263,7 @@ def _reap(child: int) -> int | None:
 def _parents() -> dict[int, int]:
     """Parent of every visible process, from /proc/PID/stat (world-readable, also of undumpable processes)."""
     found: dict[int, int] = {}
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed, ten times a second
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 stat = Path("/proc", name, "stat").read_bytes()

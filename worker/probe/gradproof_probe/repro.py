@@ -121,7 +121,7 @@ except Exception as error:
 report("one forward and one backward", "no error", "no error", False)
 """
 
-_PASS_TWICE: Final = """
+_TWO_PASSES: Final = """
 target, args, kwargs, inputs, parameters = build()
 leaves = [*inputs, *(p for _, p in parameters)]
 reseed({seed})
@@ -171,7 +171,7 @@ try:
     differ = max(float((a - b).abs().max()) for a, b in zip(expected, got) if a is not None and b is not None)
 except Exception as error:
     report("backward with a {layout} incoming gradient", "no error", f"{{type(error).__name__}}: {{error}}", True)
-report("largest difference between a {layout} and a contiguous incoming gradient of the same values", 0.0, differ, differ > 1e-9)
+report("largest difference between a {layout} and a contiguous incoming gradient", 0.0, differ, differ > 1e-9)
 """
 
 _LINEAR: Final = """
@@ -203,7 +203,8 @@ _NOT_FINITE: Final = """
 target, args, kwargs, inputs, parameters = build()
 outputs = run(target, args, kwargs)
 leaves = [*inputs, *(p for _, p in parameters)]
-bad = [i for i, g in enumerate(gradients(outputs, leaves, weights(outputs))) if g is not None and not g.isfinite().all()]
+found = gradients(outputs, leaves, weights(outputs))
+bad = [i for i, g in enumerate(found) if g is not None and not g.isfinite().all()]
 report("gradients that aren't finite though the outputs are (numbers of the leaves)", [], bad, bool(bad))
 """
 
@@ -249,7 +250,7 @@ def _body(
     if cause in ("forward_raises", "backward_raises", "constructor_raises"):
         return _RAISES
     if cause in ("grad_output_mutated", "saved_tensor_mutated", "backward_not_repeatable"):
-        return _PASS_TWICE.format(seed=seed)
+        return _TWO_PASSES.format(seed=seed)
     if cause == "grad_output_layout":
         return _LAYOUT.format(layout=numbers.get("layout", "transposed"))
     if cause in ("ignores_grad_output", "not_linear"):

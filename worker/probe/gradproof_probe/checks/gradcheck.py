@@ -36,7 +36,7 @@ class Gradcheck(Check):
         how_it_decides=(
             "`fail` needs a difference beyond ten times the error estimate and 1e-7 of the gradient's size, seen again "
             "at points close by, no corner of the function at the point, and no sign that the difference is meant "
-            "(straight-through, surrogate, reversal, scaling, `detach`); or an error raised by the code's own backward, "
+            "(straight-through, surrogate, reversal, scaling, `detach`); or an error raised by its own backward, "
             "or a backward that writes to what it was given. `inconclusive` says which of these stood in the way, or "
             "that rounding, randomness or a zero gradient left nothing to compare. `pass` means that no probe "
             "differed, and that at least half of them could have told."
@@ -76,7 +76,7 @@ class Gradcheck(Check):
         if function is not None:
             return placed(found, function, context.source_root)
         if found.verdict in ("pass", "inconclusive") and resolved.target.kind == "module":
-            kept = kept_graph(make, source_root=context.source_root, seed=context.seed)
+            kept = kept_graph(make, source_root=context.source_root)
             if kept is not None:
                 return replace(kept, evidence={**found.evidence, **kept.evidence})
         return Explainer(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).explain(

@@ -99,7 +99,7 @@ class Breaks:
                 self.note("no_grad")
             original(context)
             if bridge:
-                torch._C._set_grad_enabled(True)
+                torch._C._set_grad_enabled(True)  # noqa: FBT003
 
         return enter
 

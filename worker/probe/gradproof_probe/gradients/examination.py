@@ -27,7 +27,7 @@ from gradproof_probe.gradients.experiment import (
     differentiable,
     rms,
 )
-from gradproof_probe.gradients.functions import STEPLIKE, speaks_of_design
+from gradproof_probe.gradients.functions import STEPLIKE, Recorder, speaks_of_design, submitted_functions
 from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import (
     ROUNDING,
@@ -118,7 +118,7 @@ class Examiner:
             judged = [item.judgement for item in probes]
             self._note(probes, experiment)
             if "mismatch" in judged:
-                return self._mismatch(experiment, line, probes)
+                return self._mismatch(experiment, line)
             if judged.count("agree") < max(1, len(judged) // 2):
                 return self._undecided(probes)
             return self._agreed(experiment, probes)
@@ -131,13 +131,14 @@ class Examiner:
             with default_dtype(torch.float64):
                 experiment = self._make(torch.float64)
                 experiment.run()
-            return experiment
         except ForwardError as error:
             if DEFINITE_FAULTS.search(str(error.cause)):
                 raise
             first = error
         except RuntimeError as error:
             first = ForwardError(error)
+        else:
+            return experiment
         experiment = self._make(None)
         try:
             experiment.run()
@@ -311,7 +312,7 @@ class Examiner:
             return found
         return self._result("fail", side.cause, side.text, side.numbers)
 
-    def _mismatch(self, experiment: Experiment, line: Linearisation, probes: Sequence[Probe]) -> Examination:
+    def _mismatch(self, experiment: Experiment, line: Linearisation) -> Examination:
         """Seen once: look at it again at other points and directions before any verdict."""
         if self._random:
             self._evidence["note"] = "draws random numbers; reseeded before each evaluation"

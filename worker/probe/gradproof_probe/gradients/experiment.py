@@ -80,18 +80,17 @@ class Experiment:
         if instance is not None and precision is not None:
             instance.to(precision)
         self._args = [
-            transform(value, lambda tensor, i=i: self._leaf(tensor, _name(argument_names, i), precision))
-            for i, value in enumerate(args)
+            transform(value, self._leaf_maker(_name(argument_names, i), precision)) for i, value in enumerate(args)
         ]
-        self._kwargs = {
-            name: transform(value, lambda tensor, name=name: self._leaf(tensor, name, precision))
-            for name, value in kwargs.items()
-        }
+        self._kwargs = {name: transform(value, self._leaf_maker(name, precision)) for name, value in kwargs.items()}
         if instance is not None:
             for name, parameter in instance.named_parameters():
                 if parameter.requires_grad and _differentiable(parameter):
                     self.variables.append(Variable(name, parameter, "parameter", parameter.detach().clone()))
         self._state = ModuleState(instance)
+
+    def _leaf_maker(self, name: str, precision: torch.dtype | None) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda tensor: self._leaf(tensor, name, precision)
 
     def _leaf(self, tensor: torch.Tensor, name: str, precision: torch.dtype | None) -> torch.Tensor:
         if not _differentiable(tensor) or tensor.layout != torch.strided:
@@ -116,7 +115,7 @@ class Experiment:
         self.variables.remove(variable)
 
     def run(self, *, restore: bool = True) -> list[Output]:
-        """Floating outputs with their paths. Raises `ForwardError`. `restore=False`: the state as the last call left it."""
+        """Floating outputs with their paths. Raises `ForwardError`. `restore=False` keeps the last call's state."""
         return [
             Output(path, value)
             for path, value in tensors(self.run_raw(restore=restore)[0])

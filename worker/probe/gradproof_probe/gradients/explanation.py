@@ -57,7 +57,7 @@ class Explainer:
                     found,
                     verdict="inconclusive",
                     cause=examination.cause,
-                    text=f"the gradient differs from differences because of {function.__qualname__}: {examination.text}",
+                    text=f"it differs from differences because of {function.__qualname__}: {examination.text}",
                 )
         return self._cut(found, breaks)
 

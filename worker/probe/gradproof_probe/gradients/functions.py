@@ -96,7 +96,8 @@ def submitted_functions(source_root: Path) -> list[type]:
     found: list[type] = []
     queue: list[type] = [torch.autograd.Function]
     while queue:
-        for child in queue.pop().__subclasses__():
+        parent: Any = queue.pop()
+        for child in parent.__subclasses__():
             queue.append(child)
             filename = _file(child)
             if filename is not None and relative(filename, source_root) is not None:

@@ -6,10 +6,9 @@ invisible to them when the loss is a mean.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-from collections.abc import Sequence
 
 import torch
 

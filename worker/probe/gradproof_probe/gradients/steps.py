@@ -25,7 +25,7 @@ SECOND_TIME: Final = "backward through the graph a second time"
 CUTTING_METHOD: Final = re.compile(r"reset|detach|repackage|clear|init_hidden|init_state|new_sequence", re.IGNORECASE)
 
 
-def kept_graph(make: Callable[[torch.dtype | None], Experiment], *, source_root: Path, seed: int) -> Examination | None:
+def kept_graph(make: Callable[[torch.dtype | None], Experiment], *, source_root: Path) -> Examination | None:
     """None if two steps run, or if they can't be run for another reason (which other parts report)."""
     traces, writes = ForwardTraces(source_root), InPlaceWrites(source_root)
     with default_dtype(torch.float64):
@@ -58,10 +58,7 @@ def kept_graph(make: Callable[[torch.dtype | None], Experiment], *, source_root:
 
 
 def _step(experiment: Experiment, *, fresh: bool = True) -> None:
-    if fresh:
-        outputs = differentiable(experiment.run())
-    else:
-        outputs = differentiable(experiment.run(restore=False))
+    outputs = differentiable(experiment.run(restore=fresh))
     experiment.gradients(outputs, [torch.ones_like(output.value) for output in outputs])
 
 

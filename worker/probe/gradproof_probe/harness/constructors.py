@@ -30,7 +30,7 @@ def parameters_of(function: Any) -> list[inspect.Parameter]:
     return parameters[1:] if parameters and parameters[0].name in ("self", "cls") else parameters
 
 
-def constructor_candidates(cls: type, qualname: str) -> Iterator[tuple[str, str]]:
+def constructor_candidates(cls: Any, qualname: str) -> Iterator[tuple[str, str]]:
     """(expression, provenance) in the order to try. Keyword arguments wherever the signature lets us."""
     parameters = [p for p in parameters_of(cls.__init__) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     required = [p for p in parameters if p.default is p.empty]

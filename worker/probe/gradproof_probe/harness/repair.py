@@ -72,12 +72,12 @@ def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
         r"Expected size for first two dimensions of batch2 tensor to be: " + _SHAPE + " but got: " + _SHAPE, message
     )
     if match:
-        want, have = _shape(match[1]), _shape(match[2])
+        sizes, found = _shape(match[1]), _shape(match[2])
         for index, argument in enumerate(arguments):
             if argument.is_tensor and len(argument.shape) == 3:
                 for axis in (0, 1):
-                    if argument.shape[axis] == have[axis] != want[axis]:
-                        yield from _offer(_set_axis(arguments, index, axis, want[axis]), "batched product")
+                    if argument.shape[axis] == found[axis] != sizes[axis]:
+                        yield from _offer(_set_axis(arguments, index, axis, sizes[axis]), "batched product")
 
 
 def _flattened(arguments: Arguments, index: int, have: int, want: int) -> Arguments | None:
@@ -112,7 +112,7 @@ def _channels(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, s
             if argument.is_tensor and len(argument.shape) > 1 and argument.shape[1] == have:
                 yield from _offer(_set_axis(arguments, index, 1, want), f"batch norm wants {want} channels")
     match = re.search(
-        rf"Expected weight to be a vector of size equal to the number of channels in input, but got weight of shape \[{_NUMBER}\]",
+        rf"Expected weight to be a vector of size equal to the number of channels in input, .* of shape \[{_NUMBER}\]",
         message,
     )
     if match:
@@ -144,18 +144,18 @@ def _normalized(message: str, arguments: Arguments) -> Iterator[tuple[Arguments,
         message,
     )
     if match:
-        want = int(match[1] or match[3])
+        features = int(match[1] or match[3])
         for index, argument in enumerate(arguments):
             if argument.is_tensor:
-                yield from _offer(_set_axis(arguments, index, -1, want), f"attention wants {want} features")
+                yield from _offer(_set_axis(arguments, index, -1, features), f"attention wants {features} features")
 
 
 def _sizes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
     match = re.search(
-        rf"size of tensor a \({_NUMBER}\) must match the size of tensor b \({_NUMBER}\) at non-singleton dimension {_NUMBER}",
+        rf"size of tensor a \({_NUMBER}\) must match the size of tensor b \({_NUMBER}\) at non-singleton dimension",
         message,
     ) or re.search(
-        rf"[Ee]xpanded size of the tensor \({_NUMBER}\) must match the existing size \({_NUMBER}\) at non-singleton dimension {_NUMBER}",
+        rf"[Ee]xpanded size of the tensor \({_NUMBER}\) must match the existing size \({_NUMBER}\)",
         message,
     )
     pair: tuple[int, int] | None = (int(match[1]), int(match[2])) if match else None
@@ -167,7 +167,7 @@ def _sizes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
         pair = (int(match[1]), int(match[2])) if match else None
     if pair is None:
         match = re.search(
-            rf"einsum\(\): subscript \w has size {_NUMBER} for operand \d+ which does not broadcast with previously seen size {_NUMBER}",
+            rf"einsum\(\): subscript \w has size {_NUMBER} for operand .* with previously seen size {_NUMBER}",
             message,
         )
         pair = (int(match[1]), int(match[2])) if match else None
@@ -223,13 +223,13 @@ def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
     if match:
         wanted = [int(match[1])]
     match = re.search(
-        r"number of dimensions in the tensor input does not match.*input\.dim\(\) = (\d) is not equal to len\(dims\) = (\d)",
+        r"number of dimensions in the tensor input .*input\.dim\(\) = (\d) is not equal to len\(dims\) = (\d)",
         message,
     )
     if match:
         wanted = [int(match[2])]
     match = re.search(
-        r"operands do not|the number of subscripts in the equation \((\d)\) does not match the number of dimensions \((\d)\)",
+        r"the number of subscripts in the equation \((\d)\) does not match the number of dimensions \((\d)\)",
         message,
     )
     if match and match[1]:
@@ -295,7 +295,7 @@ def _dtypes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
             if argument.kind in ("int", "bool"):
                 yield _with(arguments, index, replace(argument, kind="float")), "floating point wanted"
     match = re.search(
-        rf"index out of range|Target {_NUMBER} is out of bounds|index {_NUMBER} is out of bounds|Class values must be smaller",
+        r"index out of range|(?:Target|index) \d+ is out of bounds|Class values must be smaller",
         message,
     )
     if match:
@@ -318,7 +318,8 @@ def _divisible(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, 
                 rounded = tuple(-(-size // chunk) * chunk if size == have else size for size in argument.shape)
                 yield _with(arguments, index, argument.with_shape(rounded)), f"axis divisible by {chunk}"
     if re.search(
-        r"divisible|multiple of|evenly|must be divided|is invalid for input of size|Kernel size can't be greater|too small|Calculated padded input size|non-positive|Output size is too small|doesn't match model|Input image",
+        r"divisible|multiple of|evenly|must be divided|is invalid for input of size|Kernel size can't be greater|"
+        r"too small|Calculated padded input size|non-positive|doesn't match model|Input image",
         message,
     ):
         for side in (16, 32, 64, 128):
@@ -347,7 +348,8 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
         if len(kept) < len(arguments):
             yield kept, f"no argument {match[1]}"
     if re.search(
-        r"'(float|int|NoneType|bool)' object has no attribute|must be Tensor, not (float|int|bool)|'(float|int)' object is not (?:iterable|subscriptable)",
+        r"'(?:float|int|NoneType|bool)' object has no attribute|must be Tensor, not (?:float|int|bool)|"
+        r"'(?:float|int)' object is not (?:iterable|subscriptable)",
         message,
     ):
         for index, argument in enumerate(arguments):
@@ -357,7 +359,8 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                     f"{argument.name} is a tensor",
                 )
     if re.search(
-        r"only one element tensors can be converted|only integer tensors of a single element|must be (?:int|float|tuple of ints|a number|real number)|not Tensor|type Tensor|bool value of Tensor with more than one",
+        r"only one element tensors can be converted|only integer tensors of a single element|not Tensor|type Tensor|"
+        r"must be (?:int|float|tuple of ints|a number|real number)|bool value of Tensor with more than one",
         message,
     ):
         for index in reversed(range(len(arguments))):

@@ -192,11 +192,12 @@ def einops_rank(pattern: str) -> int | None:
 
 def random_shapes(rank: int, width: int) -> list[Shape]:
     """Usual shapes of a rank, with `width` where the features are."""
-    return {
+    known: dict[int, list[Shape]] = {
         0: [()],
         1: [(width,)],
         2: [(3, width)],
         3: [(BATCH, SEQUENCE, width)],
         4: [(BATCH, 3, *SIDE), (BATCH, 2, SEQUENCE, 4), (BATCH, width, *SIDE), (BATCH, 3, IMAGE, IMAGE)],
         5: [(BATCH, 3, 4, *SIDE), (BATCH, 3, 4, IMAGE, IMAGE)],
-    }.get(rank, [(2,) * rank])
+    }
+    return known.get(rank, [(2,) * rank])
