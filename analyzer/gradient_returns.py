@@ -156,7 +156,7 @@ class Returns:
             case ast.BinOp(op=ast.Add() | ast.Mult()):
                 # A tuple can be added to a tuple or multiplied by a number, never by or to a tensor.
                 sides = (value.left, value.right)
-                one = any(not isinstance(side, ast.Constant) and self._is_one(side, depth + 1) for side in sides)
+                one = any(self._is_tensor(side, depth + 1) for side in sides)
             case ast.BinOp() | ast.UnaryOp(op=ast.USub()):
                 one = True
             case ast.IfExp():
@@ -169,6 +169,22 @@ class Returns:
             case ast.Call():
                 one = self._call_gives_one(value, depth)
         return one
+
+    def _is_tensor(self, value: ast.expr | None, depth: int) -> bool:
+        """Whether an expression is certainly a tensor (or the None that stands for one), not a number or a tuple."""
+        if value is None or depth > 6:
+            return False
+        match value:
+            case ast.BinOp():
+                return self._is_tensor(value.left, depth + 1) or self._is_tensor(value.right, depth + 1)
+            case ast.UnaryOp():
+                return self._is_tensor(value.operand, depth + 1)
+            case ast.Subscript():
+                return self._is_tensor(value.value, depth + 1)
+            case ast.Name():
+                values = self._values.get(value.id)
+                return values is not None and all(self._is_tensor(item, depth + 1) for item in values)
+        return isinstance(value, ast.Call) and self._call_gives_one(value, depth)
 
     def _call_gives_one(self, value: ast.Call, depth: int) -> bool:
         qualified = self._file.qualified_name(value.func)

@@ -57,6 +57,7 @@ class BackwardArity(Rule):
         _function("return torch.autograd.grad(ctx.y, ctx.inputs, grad)"),
         _function("return grad, None", inputs="x, *rest"),
         _function("return grad", inputs="x, weight=2.0, bias=1.0"),
+        _function("return (grad, grad) + (None,) * (ctx.count - 2)"),
         _function("raise NotImplementedError"),
         _HEAD + "class Scale(Function):\n    @classmethod\n    def forward(cls, ctx, x):\n        return x * 2\n\n"
         "    @classmethod\n    def backward(cls, ctx, grad):\n        return grad * 2\n",
@@ -110,9 +111,10 @@ class BackwardArity(Rule):
     def _hit(self, function: AutogradFunction, node: ast.AST, count: int, message: str) -> Hit:
         names = ", ".join(function.input_names)
         expected = len(function.inputs)
+        least = "at least " if function.is_variadic else ""
         return Hit(
             node,
-            f"{message}; forward takes {expected} input{'s' if expected != 1 else ''} ({names})",
+            f"{message}; forward takes {least}{expected} input{'s' if expected != 1 else ''} ({names})",
             hypothesis={"function": function.name, "expected": expected, "returned": count},
             related=((function.forward, "the inputs are counted here"),) if function.forward is not None else (),
         )
