@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
@@ -89,10 +89,10 @@ class WorkResults:
             assert row.snapshot_digest is not None
             return StaticWork(row.snapshot_digest, AnalysisOptions.model_validate(row.options))
 
-    def probe_work(self, claims: Iterable[Claim]) -> ProbeWork:
+    def probe_work(self, claims: Sequence[Claim]) -> ProbeWork:
         """The targets to run; all claims are of one analysis. `plans` is keyed by job id."""
         targets = {claim.job_id: claim.target_id for claim in claims if claim.target_id is not None}
-        analysis_id = next(iter(claims)).analysis_id
+        analysis_id = claims[0].analysis_id
         with self._database.reading() as session:
             row = session.get_one(AnalysisRow, analysis_id)
             assert row.snapshot_digest is not None
