@@ -22,7 +22,10 @@ AT_IMPORT = {
     "allocates": ("out of memory", "MemoryError"),
     "prints": ("timed out", "noise noise"),
     "connects": ("import failed", "ConnectionRefusedError"),
-    "needs": ("missing dependency", "(on PyPI: segmentation-models-pytorch); needed by needs.py:1"),
+    "needs": (
+        "missing dependency",
+        "segmentation_models_pytorch (on PyPI: segmentation-models-pytorch) is not installed",
+    ),
 }
 
 

@@ -128,14 +128,20 @@ def _inside(module: ModuleType, source_root: Path) -> bool:
     return any(place and Path(place).resolve().is_relative_to(source_root.resolve()) for place in places)
 
 
+def on_pypi(name: str) -> str:
+    """` (on PyPI: …)` for a module whose package is called otherwise, else nothing."""
+    top = name.partition(".")[0]
+    pypi = PYPI_NAMES.get(name) or PYPI_NAMES.get(top, top)
+    return f" (on PyPI: {pypi})" if pypi != top else ""
+
+
 def _missing(error: ModuleNotFoundError, root: Path) -> NotRunnableError:
     name = error.name or ""
     top = name.partition(".")[0]
     own = top and ((root / top).is_dir() or (root / f"{top}.py").is_file())
     if not top or own or top in sys.stdlib_module_names:
         return NotRunnableError("import failed", describe_error(error))
-    pypi = PYPI_NAMES.get(name) or PYPI_NAMES.get(top, top)
-    hint = f" (on PyPI: {pypi})" if pypi != top else ""
+    hint = on_pypi(name)
     detail = f"No module named {top!r}{hint}; needed by {_asker(error)}"
     return NotRunnableError("missing dependency", detail, missing=top)
 

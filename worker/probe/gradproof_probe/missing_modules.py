@@ -19,10 +19,11 @@ from typing import Any
 
 
 class MissingDependencyError(ImportError):
-    """Something of a module that is not installed was really needed. `name` is that of the module."""
+    """Something of a module that is not installed was really needed: `used`, of the module `name`."""
 
     def __init__(self, name: str, used: str) -> None:
         super().__init__(f"{name} is not installed, and {used} is needed", name=name)
+        self.used = used
 
 
 class _StandInType(type):
@@ -79,3 +80,10 @@ def install(names: Collection[str]) -> None:
     """Put stand-ins for these top-level names into this process."""
     if names:
         sys.meta_path.append(StandIns(names))
+
+
+def loaded() -> tuple[str, ...]:
+    """The top-level names for which this process has imported a stand-in."""
+    return tuple(
+        sorted({name.partition(".")[0] for name, module in sys.modules.items() if type(module) is _StandInModule})
+    )

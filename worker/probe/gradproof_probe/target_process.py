@@ -16,7 +16,7 @@ from typing import Any
 
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, import_target
 from gradproof_probe.lines import not_run_line
-from gradproof_probe.missing_modules import install
+from gradproof_probe.missing_modules import install, loaded
 from gradproof_probe.processes import End, LineWriter, signal_name, watch
 from gradproof_probe.request import Entry, Request
 from gradproof_probe.target_budget import Budget
@@ -74,8 +74,13 @@ def _find_harness(
     message, end = _listen(work, deadline)
     if message is None:
         message = not_run_line(_reason(end), f"looking for inputs {end.describe()}{_words(end)}")
-    writer.write(message)
     harness = message.get("harness")
+    if isinstance(harness, dict) and (missing := loaded()):
+        # Whoever reads a verdict must know that a part of the package could not be itself.
+        harness["provenance"] = (
+            f"{harness.get('provenance', '')}; not installed, imported as a stand-in: {', '.join(missing)}"
+        )
+    writer.write(message)
     return harness if isinstance(harness, dict) else None
 
 
@@ -112,7 +117,13 @@ def _run_check(
             tolerances=request.tolerances,
         )
         try:
-            result = find_check(check).run(context)
+            known = find_check(check)
+        except KeyError:
+            summary = f"this version of the probe has no check {check!r}"
+            child.write({"type": "check", "result": _plain_error(request, entry, check, summary, {}, 0.0)})
+            return
+        try:
+            result = known.run(context)
         except BaseException as error:  # a check promises not to raise: if it does, it is our fault, and said so
             import traceback
 

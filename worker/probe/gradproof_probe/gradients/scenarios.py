@@ -112,35 +112,55 @@ def layouts(experiment: Experiment, generator: torch.Generator) -> Side | None:
 
 
 def linearity(experiment: Experiment, generator: torch.Generator) -> Side | None:
-    """backward(a v + w) = a backward(v) + backward(w), for random v and w and a = -2."""
+    """backward(-2 v + w) = -2 backward(v) + backward(w), for random v, and w random, all ones, and a single one.
+
+    Together with probes along random v this says of every incoming gradient what a comparison of whole Jacobians says
+    (`torch.autograd.gradcheck` walks all unit vectors), at the cost of a handful of backward passes for any size.
+    """
 
     def pull(cotangents: list[torch.Tensor]) -> list[torch.Tensor | None]:
         return experiment.gradients(differentiable(experiment.run()), cotangents)
 
     outputs = differentiable(experiment.run())
     v = [random_like(output.value, generator) for output in outputs]
-    w = [random_like(output.value, generator) for output in outputs]
     try:
-        of_v, of_w = pull(v), pull(w)
-        doubled = pull([2 * item for item in v])
-        both = pull([-2 * a + b for a, b in zip(v, w, strict=True)])
+        of_v, doubled = pull(v), pull([2 * item for item in v])
+        for number, w in enumerate(_others(outputs, generator)):
+            of_w = pull(w)
+            both = pull([-2 * a + b for a, b in zip(v, w, strict=True)])
+            for variable, one, two, twice, mixed in zip(experiment.variables, of_v, of_w, doubled, both, strict=True):
+                if one is None or two is None or twice is None or mixed is None:
+                    continue
+                tolerance = SINGLE_SAME if one.dtype == torch.float32 else 1e-7
+                if number == 0 and _constant(one, two, twice, tolerance):
+                    return Side(
+                        "ignores_grad_output",
+                        f"the gradient for {variable.name} doesn't depend on the incoming gradient",
+                    )
+                if not _close(mixed, -2 * one + two, tolerance, _noise(of_v)):
+                    return Side(
+                        "not_linear",
+                        f"the gradient for {variable.name} isn't linear in the incoming gradient",
+                        {"difference": float((mixed + 2 * one - two).abs().max())},
+                    )
     except BackwardError:
         return None
-    tolerance = SINGLE_SAME if any(item.dtype == torch.float32 for item in v) else 1e-7
-    for variable, one, two, twice, mixed in zip(experiment.variables, of_v, of_w, doubled, both, strict=True):
-        if one is None or two is None or twice is None or mixed is None:
-            continue
-        if _close(one, twice, tolerance, 0.0) and _close(one, two, tolerance, 0.0) and bool(one.any()):
-            return Side(
-                "ignores_grad_output", f"the gradient for {variable.name} doesn't depend on the incoming gradient"
-            )
-        if not _close(mixed, -2 * one + two, tolerance, _noise(of_v)):
-            return Side(
-                "not_linear",
-                f"the gradient for {variable.name} isn't linear in the incoming gradient",
-                {"difference": float((mixed + 2 * one - two).abs().max())},
-            )
     return None
+
+
+def _others(outputs: Sequence[Output], generator: torch.Generator) -> list[list[torch.Tensor]]:
+    single = [torch.zeros_like(output.value, memory_format=torch.contiguous_format).detach() for output in outputs]
+    if single:
+        single[0].view(-1)[single[0].numel() // 2] = 1
+    return [
+        [random_like(output.value, generator) for output in outputs],
+        [torch.ones_like(output.value).detach() for output in outputs],
+        single,
+    ]
+
+
+def _constant(one: torch.Tensor, two: torch.Tensor, twice: torch.Tensor, tolerance: float) -> bool:
+    return _close(one, twice, tolerance, 0.0) and _close(one, two, tolerance, 0.0) and bool(one.any())
 
 
 def _transposed(value: torch.Tensor) -> torch.Tensor:

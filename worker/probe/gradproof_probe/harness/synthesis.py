@@ -21,7 +21,8 @@ from gradproof_probe.harness.recipe import Built, ExpressionError, Grade, Recipe
 from gradproof_probe.harness.repair import Arguments, repairs
 from gradproof_probe.harness.shapes import LayerHint, SourceHint, layer_hints, source_hints
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, Trial, TrialTimeoutError, attempt, time_limit
-from gradproof_probe.importing import NotRunnableError, Resolved, describe_error
+from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, on_pypi
+from gradproof_probe.missing_modules import MissingDependencyError
 from gradproof_probe.request import Declared
 
 TRIALS: Final = 160  # harness facts: successes have a median of 31 trials, and none came after 150
@@ -103,6 +104,11 @@ def _raised_by_source(error: BaseException, resolved: Resolved) -> bool:
 
 
 def _dependency(error: BaseException | None) -> NotRunnableError | None:
+    if isinstance(error, MissingDependencyError):
+        return NotRunnableError(
+            "missing dependency",
+            f"{error.name}{on_pypi(error.name or '')} is not installed, and {error.used} is needed",
+        )
     if isinstance(error, ModuleNotFoundError):
         return NotRunnableError("missing dependency", f"No module named {error.name!r}, imported when it is used")
     return None

@@ -1,0 +1,29 @@
+"""A package of which one third-party module is missing: what doesn't need it is checked, what needs it says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.probe.conftest import FIXTURES, Spoken, entry, speak
+
+
+@pytest.fixture(scope="module")
+def spoken() -> Spoken:
+    batch = [entry("module", f"package.net:{name}") for name in ("Net", "Needs")]
+    return speak(FIXTURES / "incomplete", batch)
+
+
+def test_a_module_that_does_not_need_it_is_checked(spoken: Spoken) -> None:
+    assert spoken.result("Net")["verdict"] == "pass"
+
+
+def test_the_provenance_names_what_was_only_a_stand_in_and_leaves_optional_modules_absent(spoken: Spoken) -> None:
+    provenance = spoken.harness("Net")["provenance"]
+    assert "absent_compiler, absent_transforms" in provenance
+    assert "absent_option" not in provenance
+
+
+def test_a_module_that_needs_it_is_not_run_and_names_it(spoken: Spoken) -> None:
+    not_run = spoken.not_run("Needs")
+    assert not_run["reason"] == "missing dependency"
+    assert "absent_transforms is not installed" in not_run["detail"]
