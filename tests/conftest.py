@@ -111,7 +111,7 @@ def make_settings(tmp_path: Path) -> MakeSettings:
         values: dict[str, object] = {
             "data_dir": tmp_path / "data",
             "secret_key": SecretStr("a secret for tests, 32 characters and more"),
-            "lease": timedelta(seconds=3),
+            "lease": timedelta(seconds=5),
             "heartbeat": timedelta(seconds=0.5),
             "reconcile_every": timedelta(seconds=0.5),
         }

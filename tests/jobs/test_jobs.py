@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, text, update
 
+from services.analyses.reconciler import Reconciler
 from services.checks.models import CheckResultRow
 from services.database import Database
 from services.database.base import FromNow
@@ -19,7 +20,6 @@ from services.jobs.errors import LeaseLostError
 from services.jobs.model import Claim
 from services.jobs.models import JobKind, JobRow, JobState
 from services.jobs.service import JobService
-from services.settings import Settings
 from tests.conftest import MakeSettings
 from tests.jobs.support import SNAPSHOT, Bench, check, reading
 from tests.recovery.support import eventually
@@ -330,7 +330,9 @@ def test_whoever_changes_many_jobs_locks_them_in_one_order(
     postgres_url: str, make_settings: MakeSettings, work: str
 ) -> None:
     """Two that lock in different orders wait for each other until PostgreSQL ends one of them."""
-    settings = make_settings(database_url=postgres_url, reconcile_every=timedelta(milliseconds=1), target_batch=2)
+    settings = make_settings(
+        database_url=postgres_url, reconcile_every=timedelta(milliseconds=1), lease=timedelta(hours=1), target_batch=2
+    )
     database = Database.open(settings, lambda _queue: None)
     bench = Bench(database, settings)
     analysis_id = bench.submit_and_read(targets=4)
@@ -361,13 +363,13 @@ def test_whoever_changes_many_jobs_locks_them_in_one_order(
     database.close()
 
 
-def test_two_processes_can_not_both_be_the_reconciler(database: Database, service_settings: Settings) -> None:
-    first, second = (Bench(database, service_settings) for _ in range(2))
-    second.reconciler._holder = "another"
-    assert first.reconciler.tick().held
-    assert not second.reconciler.tick().held
-    first.reconciler.resign()
-    assert second.reconciler.tick().held
+def test_two_processes_can_not_both_be_the_reconciler(bench: Bench) -> None:
+    first, second = (Reconciler(bench.database, bench.settings, holder) for holder in ("first", "second"))
+    assert first.tick().held
+    assert not second.tick().held
+    assert first.tick().held
+    first.resign()
+    assert second.tick().held
 
 
 def test_a_doorbell_that_nobody_heard_is_rung_again(bench: Bench, rung: list[str]) -> None:

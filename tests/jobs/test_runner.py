@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def runner(database: Database, service_settings: Settings) -> Iterator[Callable[
     started: list[Runner] = []
 
     def make(**changes: object) -> Runner:
-        settings = service_settings.model_copy(update={"sandbox": False, **changes})
+        settings = service_settings.model_copy(update={"sandbox": False, "lease": timedelta(minutes=5), **changes})
         runner = Runner(settings, database, ["control", "cpu", "gpu.h200"])
         runner.start()
         started.append(runner)
