@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 
@@ -33,7 +34,21 @@ VARIABLES = {
     "GRADPROOF_PUBLIC_URL": "http://127.0.0.1",
     "GRADPROOF_GPU_CLASSES": '["cuda"]',
 }
+# Its backward returns half of the derivative.
+TWICE = """
+import torch
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        return 2.0 * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+"""
 START_S = 90.0
+ANALYSIS_S = 300.0
 STOP_S = 60.0
 
 
@@ -54,6 +69,7 @@ class Stack:
             "GRADPROOF_DATABASE_URL": self.database_url,
             "GRADPROOF_BROKER_URL": self.broker_url,
             "GRADPROOF_DATA_DIR": str(self.directory),
+            "GRADPROOF_INDUCTOR_BUDGET": "PT1S",
             "PATH": f"{PROGRAMS}:/usr/bin:/bin",
             "HOME": str(self.directory),
         }
@@ -160,6 +176,48 @@ def stop(process: subprocess.Popen[bytes], log: Path) -> None:
     assert process.wait(STOP_S) == 0, log.read_text()[-4000:]
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+def test_the_parts_do_an_analysis_together(migrated: Stack, tmp_path: Path) -> None:
+    services = read_compose()["services"]
+    token = run(migrated, services["api"], ["gradproof", "token", "create", "client"]).stdout.strip()
+    with ExitStack() as running:
+        for name in ("api", "control", "worker-cpu", "worker-gpu"):
+            running.enter_context(started(migrated, services[name], tmp_path / name))
+        await_answer(migrated)
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=f"http://127.0.0.1:{migrated.port}/api/v1", headers=headers, timeout=30) as client:
+            accepted = client.post("/analyses", files={"archive": ("twice.py", TWICE.encode())})
+            assert accepted.status_code == 202, accepted.text
+            analysis = accepted.json()["id"]
+            stored = files_below(migrated.directory)
+            deadline = time.monotonic() + ANALYSIS_S
+            while (state := client.get(f"/analyses/{analysis}").json())["status"] in ("queued", "running"):
+                assert time.monotonic() < deadline, state
+                time.sleep(0.2)
+            report = client.get(f"/analyses/{analysis}/report", params={"format": "json"}).json()
+        assert state["status"] == "finished", state
+        (target,) = report["targets"]
+        (check,) = (check for check in target["checks"] if check["check"] == "gradcheck")
+        assert check["diagnosis"]["cause"] == "scaled_gradient"
+    # Workers mount the data directory read-only: whatever is in it came from the api.
+    assert files_below(migrated.directory) == stored
+
+
+def await_answer(stack: Stack) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            if httpx.get(f"http://127.0.0.1:{stack.port}/readyz", timeout=10).status_code == httpx.codes.OK:
+                return
+        except httpx.HTTPError:
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def files_below(directory: Path) -> set[Path]:
+    return {path for path in directory.rglob("*") if path.is_file()}
 
 
 def test_migrating_twice_does_no_harm(migrated: Stack) -> None:
