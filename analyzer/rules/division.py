@@ -130,6 +130,7 @@ class UnprotectedDivision(Rule):
         "    return y / n\n",
         # what the norm is taken of was selected before
         "import torch\ndef f(x, y, m, d):\n    return y / torch.where(m, x, d).norm(dim=-1)\n",
+        "import torch\ndef f(x, y, m):\n    return y / torch.where(m, x, 1.0).norm(dim=-1)\n",
         # selected by its own value before the division
         "import torch\ndef f(x):\n    n = x.norm(dim=-1)\n    return 1 / n[n > 0]\n",
         "import torch\ndef f(x, y):\n    n = x.norm(dim=-1)\n    n[n == 0] = 1.0\n    return y / n\n",
