@@ -54,7 +54,7 @@ def test_a_right_function_passes_and_raises_nothing() -> None:
 
 
 def test_a_wrong_function_raises_with_the_worst_coordinate() -> None:
-    report = check_gradients(Half, (torch.randn(3, 4),))
+    report = check_gradients(Half, (torch.randn(3, 5),))
     assert [failure.cause for failure in report.failures] == ["scaled_gradient"]
     assert report.failures[0].numbers["ratio"] == pytest.approx(0.5)
     with pytest.raises(GradientError, match=r"0\.5 times the derivative\n  worst at input 0\["):

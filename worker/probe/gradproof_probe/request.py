@@ -91,7 +91,7 @@ def parse_request(value: Any) -> Request:
     limits = _mapping(request.get("limits", {}), "limits")
     known = {name: _seconds(limits, name) for name in ProbeLimits.__slots__ if name in limits}
     return Request(
-        source_root=Path(_text(request, "source_root")),
+        source_root=Path(_text(request, "source_root")).absolute(),  # targets run in a directory of their own
         device=device,
         seed=_integer(request, "seed", 0),
         isolated=bool(request.get("isolated", False)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -207,7 +208,7 @@ def _stage(
         return _compile_raised(context, stage, mode, error, evidence)
     evidence[f"{stage} {mode}"] = {"graphs": counter.graphs, "operations": counter.operations}
     if stage == STAGES[0] and counters["graph_break"] and "graph_breaks" not in evidence:
-        evidence["graph_breaks"] = _graph_breaks(dict(counters["graph_break"]), context.source_root)
+        evidence["graph_breaks"] = _graph_breaks(context, mode, dict(counters["graph_break"]))
     if counter.graphs == 0:
         return _said("inconclusive", "nothing_compiled", "Dynamo captured no graph: nothing ran compiled", evidence)
     gradients = plain.gradients()
@@ -245,16 +246,31 @@ def _plain_function(call: Any) -> Any:
 _STACK: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-def _graph_breaks(counted: dict[str, int], source_root: Path) -> list[dict[str, Any]]:
-    """First line of each reason, with the submitted lines that it names."""
+def _graph_breaks(context: CheckContext, mode: Mode, counted: dict[str, int]) -> list[dict[str, Any]]:
+    """First line of each reason with the submitted lines where it happened; Dynamo tells those on a second run."""
+    places: list[tuple[str, str]] = []
+
+    def explained(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            for item in torch._dynamo.explain(_plain_function(call))(*args, **kwargs).break_reasons:
+                own = [
+                    f"{path}:{frame.lineno}"
+                    for frame in item.user_stack
+                    if (path := relative(frame.filename, context.source_root)) is not None
+                ]
+                if own:
+                    places.append((str(item.reason), own[-1]))
+            return call(*args, **kwargs)
+
+        return run
+
+    with contextlib.suppress(Exception):  # an explanation that fails leaves the reasons without lines
+        _observed(context, mode, calls=1, wrap=explained)
     found = []
     for reason, times in list(counted.items())[:10]:
-        lines = [
-            f"{path}:{line}"
-            for name, line in _STACK.findall(reason)
-            if (path := relative(name, source_root)) is not None
-        ]
-        found.append({"reason": reason.strip().splitlines()[0][:300], "times": times, "lines": lines[-3:]})
+        first = reason.strip().splitlines()[0][:300]
+        lines = [place for text, place in places if text.strip().splitlines()[0][:300] == first]
+        found.append({"reason": first, "times": times, "lines": list(dict.fromkeys(lines))[:5]})
     return found
 
 

@@ -146,7 +146,8 @@ def _meaning(ratio: float, shape: Sequence[int]) -> str:
             if abs(size - power) < SAME * power:
                 return form
         for form, power in ((f"root of n, {said}", value**0.5), (f"1 / root of n, {said}", value**-0.5)):
-            if abs(size - power) < SAME * power:
+            # 2 and 1/2 are the commonest slips of all: the root of an axis of length 4 would be a guess.
+            if value != 4 and abs(size - power) < SAME * power:
                 return form
     return ""
 
