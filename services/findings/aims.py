@@ -24,14 +24,22 @@ _WRONG: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """`causes`: the diagnoses that the fault leads to. `refuted_by`: checks that can't pass, on this kind, with it."""
+    """`causes`: the diagnoses that the fault leads to. `refuted_by`: checks that can't pass, on this kind, with it.
+
+    `also`: checks that may come upon the fault besides those that the rule names.
+    """
 
     causes: frozenset[str]
+    also: tuple[str, ...] = ()
     refuted_by: tuple[str, ...] = ()
     kind: TargetKind = TargetKind.AUTOGRAD_FUNCTION
 
 
+# A gradient that isn't finite although the output is: whoever sees it has found a singular point, searched or not.
+_SINGULAR: Final = Aim(frozenset({"nan_gradient"}), also=("gradcheck",))
+
 AIMS: Final[dict[str, Aim]] = {
+    **dict.fromkeys(("GP101", "GP102", "GP103", "GP104", "GP107", "GP114"), _SINGULAR),
     # Both raise in the first backward, whatever the input (measured on torch 2.13: a trailing None alone is legal).
     "GP301": Aim(_RAISES, refuted_by=("gradcheck",)),
     "GP303": Aim(_RAISES, refuted_by=("gradcheck",)),

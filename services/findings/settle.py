@@ -61,8 +61,18 @@ class _Index:
         if check.path != declaration.path or not declaration.line <= check.line <= declaration.end_line:
             return True
         return any(
-            other is not finding and check.check in other.settled_by and _points_at(check, other)
+            other is not finding and _points_at(check, other) and _can_come_from(check, other)
             for other in self.findings.get(check.path, ())
+        )
+
+    def rivals(self, run: _Run, finding: Finding) -> int:
+        """How many other findings of the same target could have led to this failure."""
+        declaration = run.target.declaration
+        return sum(
+            other is not finding
+            and declaration.line <= other.region.start_line <= declaration.end_line
+            and _can_come_from(run.check, other)
+            for other in self.findings.get(declaration.path, ())
         )
 
 
@@ -95,7 +105,7 @@ def _settle_one(finding: Finding, index: _Index) -> Settlement:
     if not finding.settled_by:
         return Settlement("static_only", "Reading decides this: there is nothing to execute.")
     for run in index.failures.get(finding.region.path, ()):
-        if run.check.check in finding.settled_by and _points_at(run.check, finding) and _can_cause(run.check, finding):
+        if _points_at(run.check, finding) and _can_come_from(run.check, finding):
             return _confirmed(run, f"at line {run.check.line}")
     around = index.enclosing(finding)
     if not around:
@@ -106,22 +116,26 @@ def _settle_one(finding: Finding, index: _Index) -> Settlement:
     runs = tuple(
         _Run(target, check) for target in around for check in target.checks if check.check in finding.settled_by
     )
-    return _by_failure(finding, runs, index) or _by_passing(finding, runs) or _not_exercised(finding, around, runs)
+    return _by_failure(finding, around, index) or _by_passing(finding, runs) or _not_exercised(finding, around, runs)
 
 
-def _by_failure(finding: Finding, runs: Sequence[_Run], index: _Index) -> Settlement | None:
-    failures = [run for run in runs if run.check.verdict == "fail"]
-    for run in failures:
-        if _can_cause(run.check, finding) and not index.belongs_to_another(run, finding):
+def _by_failure(finding: Finding, around: Sequence[TargetResult], index: _Index) -> Settlement | None:
+    failures = [_Run(target, check) for target in around for check in target.checks if check.verdict == "fail"]
+    explained = [run for run in failures if _can_come_from(run.check, finding)]
+    for run in explained:
+        if not index.belongs_to_another(run, finding) and not index.rivals(run, finding):
             return _confirmed(run, f"in {run.target.declaration.qualname}, around this line")
-    if not failures:
+    named = [run for run in failures if run.check.check in finding.settled_by]
+    if not (explained or named):
         return None
-    run = failures[0]
-    if not _can_cause(run.check, finding):
-        cause = run.check.diagnosis.cause.replace("_", " ") if run.check.diagnosis else "no named cause"
-        because = f"for another reason ({cause})"
-    else:
+    run = (explained or named)[0]
+    others = index.rivals(run, finding)
+    if not explained:
+        because = f"for another reason ({run.check.diagnosis.cause.replace('_', ' ') if run.check.diagnosis else '?'})"
+    elif index.belongs_to_another(run, finding):
         because = f"for another place ({run.check.path}, line {run.check.line})"
+    else:
+        because = f"{others} other finding{'s' if others > 1 else ''} there can explain it as well"
     return Settlement(
         "not_exercised",
         f"{run.check.check} failed in {run.target.declaration.name}, but {because}: mend that first, then this one can "
@@ -130,10 +144,13 @@ def _by_failure(finding: Finding, runs: Sequence[_Run], index: _Index) -> Settle
     )
 
 
-def _can_cause(check: CheckInfo, finding: Finding) -> bool:
-    """Whether what the rule suspects could lead to this failure."""
+def _can_come_from(check: CheckInfo, finding: Finding) -> bool:
+    """Whether what the rule suspects could lead to this failure of this check."""
     aim = AIMS.get(finding.rule)
-    return aim is None or (check.diagnosis is not None and check.diagnosis.cause in aim.causes)
+    if aim is None:
+        return check.check in finding.settled_by
+    known = check.check in finding.settled_by or check.check in aim.also
+    return known and check.diagnosis is not None and check.diagnosis.cause in aim.causes
 
 
 def _by_passing(finding: Finding, runs: Sequence[_Run]) -> Settlement | None:

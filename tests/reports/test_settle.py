@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from analyzer.findings import Region
 from services.findings.settle import settle
 from services.reports.document import Diagnosis
 from tests.reports.samples import arity, check, failing, finding, norm, target
@@ -133,3 +134,24 @@ def test_what_the_base_knows_is_not_new_and_a_decision_is_kept() -> None:
     )
     assert (first.is_new, first.triage) == (False, "open")
     assert (second.is_new, second.triage) == (True, "accepted")
+
+
+def test_a_gradient_that_is_not_finite_confirms_the_one_finding_that_warned_of_it() -> None:
+    singular = failing(diagnosis=Diagnosis(cause="nan_gradient", text="the gradient for x isn't finite"))
+    (alone,) = settle([finding()], [norm(checks=(singular,))])
+    assert alone.settlement.verdict == "confirmed"
+    second = finding(fingerprint="c" * 32, rule="GP103", region=Region("pkg/a.py", 17, 9, 17, 12))
+    both = settle([finding(), second], [norm(checks=(singular,))])
+    assert [settled.settlement.verdict for settled in both] == ["not_exercised", "not_exercised"]
+    assert "1 other finding there can explain it as well" in both[0].settlement.reason
+    other = failing(diagnosis=Diagnosis(cause="wrong_sign", text="the gradient for x has the wrong sign"))
+    (unmoved,) = settle([finding()], [norm(checks=(other,))])
+    assert unmoved.settlement.reason == "nan_gradient would settle this; only gradcheck ran on pkg.a:Norm."
+
+
+def test_of_two_findings_that_could_raise_the_one_at_the_line_is_confirmed() -> None:
+    other = arity(fingerprint="b" * 32, rule="GP301", region=Region("pkg/a.py", 9, 9, 9, 20))
+    raised = failing(path="pkg/a.py", line=13)
+    at_line, elsewhere = settle([arity(), other], [target(checks=(raised,))])
+    assert at_line.settlement.verdict == "confirmed"
+    assert elsewhere.settlement.verdict == "not_exercised"

@@ -83,7 +83,8 @@ def _check_case(target: TargetInfo, check: CheckInfo) -> Element:
     )
     text = check.summary
     if check.diagnosis is not None:
-        text += f"\n\n{check.diagnosis.cause}: {check.diagnosis.text}"
+        said = "" if check.diagnosis.text == check.summary else f": {check.diagnosis.text}"
+        text += f"\n\ncause: {check.diagnosis.cause}{said}"
     if check.repro:
         text += f"\n\n{check.repro}"
     if check.verdict == "fail":

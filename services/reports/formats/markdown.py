@@ -154,7 +154,8 @@ def _failure(target: TargetInfo, check: CheckInfo) -> str:
         text(check.summary),
     ]
     if check.diagnosis is not None:
-        lines += ["", f"Cause {code(check.diagnosis.cause)}: {text(check.diagnosis.text)}"]
+        said = "" if check.diagnosis.text == check.summary else f": {text(check.diagnosis.text)}"
+        lines += ["", f"Cause {code(check.diagnosis.cause)}{said}"]
     if check.repro:
         lines += [
             "",

@@ -194,7 +194,9 @@ def _failure(target: TargetInfo, check: CheckInfo, run: Json, seen: Counter[str]
     path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
     said = check.summary
     if check.diagnosis is not None:
-        said += f" Cause: {check.diagnosis.cause}. {check.diagnosis.text}"
+        said += f" Cause: {check.diagnosis.cause}."
+        if check.diagnosis.text != check.summary:
+            said += f" {check.diagnosis.text}"
     return {
         **_reference(check.check, run),
         "level": "error",

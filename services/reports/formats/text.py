@@ -143,7 +143,8 @@ class _Writer:
         yield from self.wrap(check.summary, "      ")
         yield from self.quote(line_region(self.sources, path, line), "red")
         if check.diagnosis is not None:
-            yield from self.wrap(f"{check.diagnosis.cause}: {check.diagnosis.text}", "      ")
+            said = "" if check.diagnosis.text == check.summary else f": {check.diagnosis.text}"
+            yield from self.wrap(f"cause: {check.diagnosis.cause}{said}", "      ")
         if target.harness is not None and target.harness.constructor:
             inputs = ", ".join(target.harness.inputs)
             yield from self.wrap(f"called as {target.harness.constructor} with {inputs}", "      ")
@@ -178,7 +179,7 @@ class _Writer:
         yield from self._named(
             "Not decided",
             [
-                (f"{check.check} on {target.name}", f"{_UNDECIDED[check.verdict]}: {one_line(check.summary)}")
+                (target.name, f"{check.check} {_UNDECIDED[check.verdict]}: {one_line(check.summary)}")
                 for target in report.targets
                 for check in target.checks
                 if check.verdict in _UNDECIDED
@@ -192,7 +193,8 @@ class _Writer:
         for reason, count in Counter(reason for _, reason in items).most_common():
             names = [one_line(name) for name, why in items if why == reason]
             shown = ", ".join(names[:_NAMED]) + (f" and {count - _NAMED} more" if count > _NAMED else "")
-            yield from self.wrap(f"{count} x {shorten(one_line(reason), 200)}: {shown}", "  ")
+            yield from self.wrap(f"{count} x {shorten(one_line(reason), 300)}", "  ")
+            yield from self.wrap(shown, "      ")
 
     def gate(self, report: Report) -> Iterable[str]:
         summary = report.summary
@@ -224,7 +226,7 @@ class _Writer:
 
 
 _WORST = ("fail", "error", "inconclusive", "pass", "skipped")
-_UNDECIDED = {"error": "could not run", "inconclusive": "inconclusive", "skipped": "skipped"}
+_UNDECIDED = {"error": "could not run", "inconclusive": "was inconclusive", "skipped": "skipped"}
 
 
 def _cell(target: TargetInfo, name: str, with_device: bool) -> str:  # noqa: FBT001 - private
