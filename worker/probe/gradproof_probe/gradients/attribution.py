@@ -68,8 +68,10 @@ def calling_line(source_root: Path) -> Place | None:
 def backward_return(function: type, source_root: Path) -> Place | None:
     """The last `return` of the Function's backward, or its `def` if it returns nothing."""
     try:
-        lines, start = inspect.getsourcelines(function.backward)  # type: ignore[attr-defined]
-        filename = inspect.getsourcefile(function.backward)  # type: ignore[attr-defined]
+        # Under `once_differentiable` and other decorators: getsourcelines looks through them, getsourcefile does not.
+        backward = inspect.unwrap(function.backward)  # type: ignore[attr-defined]
+        lines, start = inspect.getsourcelines(backward)
+        filename = inspect.getsourcefile(backward)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, SyntaxError, AttributeError):
         return None
@@ -84,7 +86,7 @@ def backward_return(function: type, source_root: Path) -> Place | None:
 def statement(function: type, called: str, source_root: Path) -> Place | None:
     """The first line in the Function's forward (or setup_context) that calls a method of this name."""
     for name in ("forward", "setup_context"):
-        method = getattr(function, name, None)
+        method = inspect.unwrap(getattr(function, name, None))  # type: ignore[arg-type]
         try:
             lines, start = inspect.getsourcelines(method)  # type: ignore[arg-type]
             path = relative(inspect.getsourcefile(method) or "", source_root)  # type: ignore[arg-type]
@@ -131,6 +133,8 @@ class ForwardTraces:
 
 
 _VERSIONS: Final = re.compile(r"is at version (\d+); expected version (\d+)")
+# `[torch.DoubleTensor [2, 8, 1, 1]], which is output 0 of Sigmoid, is at version …`
+_SHAPE: Final = re.compile(r"\[torch\.\w+(?:\.\w+)? \[([\d, ]*)\]\]")
 
 
 class InPlaceWrites(torch.overrides.TorchFunctionMode):
@@ -139,7 +143,7 @@ class InPlaceWrites(torch.overrides.TorchFunctionMode):
     def __init__(self, source_root: Path) -> None:
         super().__init__()
         self._root = source_root
-        self._writes: dict[int, list[tuple[int, Place]]] = {}
+        self._writes: dict[int, list[tuple[int, tuple[int, ...], Place]]] = {}
         self._alive: list[torch.Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -151,7 +155,9 @@ class InPlaceWrites(torch.overrides.TorchFunctionMode):
             place = calling_line(self._root)
             if place is not None:
                 self._alive.append(target)  # keeps the storage, and with it its address, from being used again
-                self._writes.setdefault(target.untyped_storage().data_ptr(), []).append((after, place))
+                self._writes.setdefault(target.untyped_storage().data_ptr(), []).append(
+                    (after, tuple(target.shape), place)
+                )
         return result
 
     def blame(self, message: str) -> Place | None:
@@ -159,13 +165,16 @@ class InPlaceWrites(torch.overrides.TorchFunctionMode):
         match = _VERSIONS.search(message)
         if match is None:
             return None
-        expected = int(match[2])
+        now, expected = int(match[1]), int(match[2])
+        shape = _SHAPE.search(message)
+        wanted = tuple(int(size) for size in shape[1].split(",") if size.strip()) if shape else None
         places = []
         for writes in self._writes.values():
-            later = [place for version, place in writes if version > expected]
-            if later and max(version for version, _ in writes) >= int(match[1]):
-                places.append(later[0])
-        return places[0] if places else None
+            later = [place for version, _, place in writes if version > expected]
+            if later and max(version for version, _, _ in writes) >= now:
+                # A view has another shape than the tensor that was saved: it counts, but after those of its shape.
+                places.append((wanted not in {shape for _, shape, _ in writes}, later[0]))
+        return min(places, key=lambda item: item[0])[1] if places else None
 
 
 def _version(tensor: torch.Tensor | None) -> int | None:

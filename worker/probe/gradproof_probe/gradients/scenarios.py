@@ -191,13 +191,21 @@ def _close(a: torch.Tensor, b: torch.Tensor, tolerance: float, floor: float) -> 
         return False
     if a.numel() == 0:
         return True
+    # A gradient that isn't finite is a fault of its own, and the same one in both: NaN differs from itself.
+    if not torch.equal(a.isnan(), b.isnan()):
+        return False
+    a, b = a.nan_to_num(), b.nan_to_num()
     scale = max(float(a.abs().max()), float(b.abs().max()))
     return bool((a - b).abs().max() <= tolerance * scale + floor)
 
 
 def _noise(gradients: Sequence[torch.Tensor | None]) -> float:
     """A bias before batch norm has a true gradient of zero: what it gets is rounding of the large ones around it."""
-    sizes = [float(item.abs().max()) for item in gradients if item is not None and item.numel()]
+    sizes = [
+        float(item.nan_to_num(posinf=0.0, neginf=0.0).abs().max())
+        for item in gradients
+        if item is not None and item.numel()
+    ]
     unit = max((torch.finfo(item.dtype).eps for item in gradients if item is not None), default=0.0)
     return 64 * unit * max(sizes, default=0.0)
 
