@@ -100,8 +100,22 @@ def _taken_by_star(name: str, source: Path, *, is_package: bool) -> set[str]:
         path = ROOT.joinpath(*[*base, *(statement.module or "").split(".")][1:])
         for candidate in (path.with_suffix(".py"), path / "__init__.py"):
             if candidate.is_file():
-                taken.update(item for item in _bound_names(candidate) if not item.startswith(("_", "*")))
+                exported = _exported(candidate)
+                bound = {item for item in _bound_names(candidate) if not item.startswith(("_", "*"))}
+                taken.update(exported or bound)
     return taken
+
+
+def _exported(source: Path) -> set[str]:
+    """The names that a module may put into `__all__`, in whatever branch; empty when it has none."""
+    found: set[str] = set()
+    for statement in ast.walk(ast.parse(source.read_bytes())):
+        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)):
+            continue
+        told = list(ast.walk(statement))
+        if any(isinstance(node, ast.Name) and node.id == "__all__" for node in told):
+            found.update(node.value for node in told if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return found
 
 
 def _bindings(body: Iterable[ast.stmt]) -> Iterator[str]:
