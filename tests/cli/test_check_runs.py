@@ -1,0 +1,94 @@
+"""`gradproof check` runs code: in the sandbox, with honest words for whatever becomes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.cli.main import run
+from tests import hostile
+
+SCALED = """import torch
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        return grad_output * weight, 2 * grad_output * x
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    place = tmp_path / "repository"
+    place.mkdir()
+    return place
+
+
+def report_of(directory: Path, capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = run(["check", str(directory), "--format", "json", *arguments])
+    return code, json.loads(capfd.readouterr().out)
+
+
+def test_a_wrong_backward_is_found_at_its_line(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (directory / "ops.py").write_text(SCALED)
+    code, report = report_of(directory, capfd, "--checks", "gradcheck")
+    assert code == 1
+    (target,) = report["targets"]
+    (check,) = target["checks"]
+    assert (check["verdict"], check["path"], check["line"]) == ("fail", "ops.py", 13)
+    assert check["diagnosis"]["cause"] == "scaled_gradient"
+    assert report["tool"]["sandbox"] in ("bwrap-root", "bwrap-user")
+
+
+def test_without_a_sandbox_only_when_asked_for_and_the_report_says_so(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "ops.py").write_text(SCALED.replace("2 * grad_output * x", "grad_output * x"))
+    code, report = report_of(directory, capfd, "--checks", "gradcheck", "--no-sandbox")
+    assert code == 0
+    assert report["tool"]["sandbox"] == "off"
+    assert report["targets"][0]["checks"][0]["verdict"] == "pass"
+
+
+def test_a_device_that_is_not_there_is_skipped_and_never_passed(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "ops.py").write_text(SCALED)
+    _, report = report_of(directory, capfd, "--checks", "device_compare")
+    (check,) = report["targets"][0]["checks"]
+    assert check["verdict"] == "skipped"
+    assert "no device" in check["summary"]
+
+
+def test_hostile_modules_end_in_words_and_the_right_one_beside_them_is_checked(
+    directory: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"CHECK_WALL": "5", "TARGET_WALL": "6", "SANDBOX_MEMORY": str(1 << 30)}.items():
+        monkeypatch.setenv(f"GRADPROOF_{name}", value)
+    for path, text in hostile.files().items():
+        (directory / path).write_text(text)
+    _, report = report_of(directory, capfd, "--checks", "gradcheck")
+    said = {
+        target["path"].removesuffix(".py"): " ".join(
+            [str(target["not_run_reason"]), target["not_run_detail"], *(each["summary"] for each in target["checks"])]
+        )
+        for target in report["targets"]
+    }
+    wrong = {
+        module: said[module]
+        for module, words in hostile.EXPECTED.items()
+        if not any(word in said[module] for word in words)
+    }
+    assert not wrong
+    (right,) = (target for target in report["targets"] if target["path"] == "right.py")
+    assert [check["verdict"] for check in right["checks"]] == ["pass"]
