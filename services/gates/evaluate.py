@@ -50,9 +50,7 @@ def _no_failing_check(targets: Sequence[TargetResult]) -> GateCondition:
     ran: list[tuple[TargetResult, CheckInfo]] = [(target, check) for target in targets for check in target.checks]
     counts = Counter(check.verdict for _, check in ran)
     failing = [f"{check.check} on {target.declaration.name}" for target, check in ran if check.verdict == "fail"]
-    undecided = ", ".join(
-        f"{counts[verdict]} {words}" for verdict, words in _UNDECIDED.items() if counts[verdict]
-    )
+    undecided = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _UNDECIDED.items() if counts[verdict])
     tail = f" ({undecided})" if undecided else ""
     if failing:
         explanation = f"{len(failing)} of {len(ran)} fail: {_some(failing)}{tail}"
