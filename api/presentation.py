@@ -26,7 +26,7 @@ def analysis_out(view: AnalysisView) -> AnalysisOut:
     """An analysis as the API shows it."""
     return AnalysisOut(
         id=view.id,
-        status=view.status,  # type: ignore[arg-type] # pydantic checks it
+        status=view.status,
         reason=view.reason,
         project=view.project,
         base=view.base_id,
