@@ -61,9 +61,15 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="keep the service up until Ctrl-C")
     keep = parser.parse_args(arguments).keep
+    # Set here, because a shell starts what it runs in the background with SIGINT ignored.
+    for interruption in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(interruption, signal.default_int_handler)
     faults = planted_faults()
     try:
-        with tempfile.TemporaryDirectory(prefix="gradproof-demo-") as directory, _service(Path(directory)) as service:
+        with (
+            tempfile.TemporaryDirectory(prefix="gradproof-demo-") as directory,
+            running_service(Path(directory)) as service,
+        ):
             exact = _demonstrate(service, faults)
             if keep:
                 _wait_for_interrupt(service)
@@ -239,7 +245,7 @@ def _pack(repository: Path) -> tuple[bytes, int, int]:
 
 
 @contextmanager
-def _service(directory: Path) -> Iterator[Service]:
+def running_service(directory: Path) -> Iterator[Service]:
     """`gradproof serve` on a free port with its data below `directory`; stopped at the end, whatever happened."""
     port = _free_port()
     log = directory / "serve.log"
@@ -298,9 +304,9 @@ def _ready(url: str) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask as Ctrl-C would; what has not ended then is killed, with its whole process group."""
+    """Ask it to end; what has not ended then is killed, with its whole process group."""
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:

@@ -92,7 +92,10 @@ def _bound_names(source: Path) -> set[str]:
 def _taken_by_star(name: str, source: Path, *, is_package: bool) -> set[str]:
     """Public names that `from … import *` brings from another module of torch, in whatever build."""
     taken: set[str] = set()
-    for statement in ast.walk(ast.parse(source.read_bytes())):
+    text = source.read_bytes()
+    if b"import *" not in text:
+        return taken
+    for statement in ast.walk(ast.parse(text)):
         if not isinstance(statement, ast.ImportFrom) or statement.names[0].name != "*":
             continue
         parts = name.split(".") if is_package else name.split(".")[:-1]
