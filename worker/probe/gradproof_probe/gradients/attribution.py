@@ -88,8 +88,8 @@ def statement(function: type, called: str, source_root: Path) -> Place | None:
     for name in ("forward", "setup_context"):
         method = inspect.unwrap(getattr(function, name, None))  # type: ignore[arg-type]
         try:
-            lines, start = inspect.getsourcelines(method)  # type: ignore[arg-type]
-            path = relative(inspect.getsourcefile(method) or "", source_root)  # type: ignore[arg-type]
+            lines, start = inspect.getsourcelines(method)
+            path = relative(inspect.getsourcefile(method) or "", source_root)
             tree = ast.parse(textwrap.dedent("".join(lines)))
         except (OSError, TypeError, SyntaxError):
             continue
