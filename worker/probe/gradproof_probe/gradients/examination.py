@@ -8,6 +8,7 @@ error estimate, and no sign that the difference is meant.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,14 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.gradients import scenarios
-from gradproof_probe.gradients.attribution import ForwardTraces, InPlaceWrites, Place, innermost, statement
+from gradproof_probe.gradients.attribution import (
+    ForwardTraces,
+    InPlaceWrites,
+    Place,
+    backward_return,
+    innermost,
+    statement,
+)
 from gradproof_probe.gradients.diagnosis import Comparison, Named, diagnose
 from gradproof_probe.gradients.experiment import (
     BackwardError,
@@ -105,10 +113,10 @@ class Examiner:
 
     def _examine(self) -> Examination:
         experiment = self._promoted()
-        problem = self._precondition(experiment)
-        if problem is not None:
-            return problem
         with default_dtype(torch.float32 if self._single else torch.float64):
+            problem = self._precondition(experiment)
+            if problem is not None:
+                return problem
             side = scenarios.side_effects(experiment, self._generator)
             if side is not None:
                 return self._result("fail", side.cause, side.text, side.numbers)
@@ -472,6 +480,11 @@ class Examiner:
             place = self._trace(error) or place
         if "save_for_backward" in str(error):
             place = self._saving() or place
+        named = re.search(r"[Ff]unction (\w+)Backward returned an", str(error))
+        if named is not None:
+            # The engine complains after backward has returned: its name is all that tells where.
+            owners = [item for item in submitted_functions(self._root) if item.__name__ == named[1]]
+            place = (backward_return(owners[0], self._root) if len(owners) == 1 else None) or place
         # The harness tries other shapes first: where every one ends so, the Function is wrong for all of them.
         definite = definite or "returned an invalid gradient" in str(error)
         verdict: Outcome = "fail" if definite or (cause == "backward_raises" and place is not None) else "error"
