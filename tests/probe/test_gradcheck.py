@@ -115,14 +115,17 @@ WRONG = {
     "Unmasked": "gradient_where_constant",
     "Block": "scaled_gradient",
     "Overwritten": "backward_raises",
+    "Decorated": "scaled_gradient",
+    "OverwrittenAfterInit": "backward_raises",
 }
 
 
 @pytest.fixture(scope="module")
 def wrong() -> Spoken:
-    modules = ("Block", "Overwritten")
+    modules = ("Block", "Overwritten", "OverwrittenAfterInit", "Masked")
+    names = (*WRONG, "Masked")
     return speak(
-        FIXTURES, [entry("module" if name in modules else "autograd_function", f"wrong:{name}") for name in WRONG]
+        FIXTURES, [entry("module" if name in modules else "autograd_function", f"wrong:{name}") for name in names]
     )
 
 
@@ -132,6 +135,11 @@ def test_each_slip_fails_with_its_cause_at_its_line(wrong: Spoken, name: str) ->
     assert result["verdict"] == "fail", result
     assert result["diagnosis"]["cause"] == WRONG[name], result["summary"]
     assert (result["path"], result["line"]) == ("wrong.py", fault_line("Scaled" if name == "Block" else name))
+
+
+def test_a_nan_gradient_under_finite_outputs_is_called_that(wrong: Spoken) -> None:
+    result = wrong.result("Masked")
+    assert (result["verdict"], result["diagnosis"]["cause"]) == ("fail", "nan_gradient"), result["summary"]
 
 
 def test_the_ratio_is_given_with_the_diagnosis(wrong: Spoken) -> None:
