@@ -311,11 +311,14 @@ def _tool(row: AnalysisRow) -> Tool:
     devices = stored.get("devices", [])
     assert isinstance(devices, list)
     torch = stored.get("torch")
+    imports = stored.get("import_torch", 0)
+    assert isinstance(imports, int)
     return Tool(
         version=version(),
         torch=None if torch is None else str(torch),
         devices=[str(device) for device in devices],
         sandbox=str(stored.get("sandbox", "none")),
+        torch_imports=imports,
     )
 
 

@@ -35,6 +35,9 @@ class Tool(Document):
         default="none",
         description="how submitted code was confined: bwrap-user, bwrap-root, off (--no-sandbox), none (nothing ran)",
     )
+    torch_imports: int = Field(
+        default=0, description="how many sandboxes imported torch: one for each batch of targets"
+    )
 
 
 class AnalysisInfo(Document):

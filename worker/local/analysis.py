@@ -303,4 +303,10 @@ def _tool(runs: _Runs) -> Tool:
     torch = next((outcome.torch for outcome in runs.outcomes if outcome.torch is not None), None)
     devices = sorted({device for outcome in runs.outcomes for device in outcome.devices})
     modes = sorted({outcome.mode.value for outcome in runs.outcomes})
-    return Tool(version=version(), torch=torch, devices=devices, sandbox=", ".join(modes) or "none")
+    return Tool(
+        version=version(),
+        torch=torch,
+        devices=devices,
+        sandbox=", ".join(modes) or "none",
+        torch_imports=sum(outcome.import_torch for outcome in runs.outcomes),
+    )
