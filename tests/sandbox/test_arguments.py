@@ -136,7 +136,7 @@ def test_user_mode_started_by_root_without_another_uid_is_refused() -> None:
 def test_what_the_launchers_build_is_accepted() -> None:
     refuse_dangerous(confined(plan(Mode.ROOT), TOOLS), root=True)
     dropped = [*give_up_root(TOOLS, 200_007), *confined(plan(Mode.USER), TOOLS)]
-    refuse_dangerous(staged(TOOLS, "/mnt", ["/root/x"], dropped), root=True)
+    refuse_dangerous(staged(TOOLS, "/mnt", ["/private/x"], dropped), root=True)
 
 
 @pytest.mark.parametrize("uid", [None, 0])
