@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import Final
 
 import typer
 from typer.exceptions import TyperException
@@ -17,6 +18,9 @@ from api.cli import administration, check, documentation, health, machine, proce
 from api.cli.console import say
 from services.problems import GradproofError
 from services.version import version
+
+# What a shell reports for a process that SIGINT ended.
+INTERRUPTED: Final = 130
 
 app = typer.Typer(
     name="gradproof",
@@ -63,12 +67,13 @@ def run(arguments: list[str]) -> int:
     try:
         result = app(args=arguments, prog_name="gradproof", standalone_mode=False)
     except typer.Exit as end:
-        return end.exit_code
+        result = end.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        say("Interrupted.")
-        return 130
+        result = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last line of defence: a person gets a sentence, never a traceback
         return _explain(error)
+    if result == INTERRUPTED:  # typer, too, returns this for Ctrl-C
+        say("Interrupted.")
     return result if isinstance(result, int) else 0
 
 

@@ -139,7 +139,8 @@ class _Runs:
         self._settings = settings
         self._options = options
         self._progress = progress
-        self._cancelled = cancelled
+        self._interrupted = threading.Event()
+        self._cancelled_outside = cancelled
         self._lock = threading.Lock()
         self._check_names = options.analysis.checks or outcome.checks or CHECKS
         self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}
@@ -156,10 +157,19 @@ class _Runs:
             if not pending or self._cancelled():
                 break
             with ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="batch") as pool:
-                lost = pool.map(lambda batch: self._batch(launcher, batch), self._shares(pending))
+                try:
+                    lost = list(pool.map(lambda batch: self._batch(launcher, batch), self._shares(pending)))
+                except BaseException:
+                    # Ctrl-C, above all: the threads end their sandboxes within a fifth of a second, and the pool waits.
+                    self._interrupted.set()
+                    pool.shutdown(cancel_futures=True)
+                    raise
                 pending = [unfinished.job for batch in lost for unfinished in batch]
         for job in pending:
             self._end(job, "cancelled" if self._cancelled() else "crashed", "its sandbox died again and again")
+
+    def _cancelled(self) -> bool:
+        return self._interrupted.is_set() or self._cancelled_outside()
 
     def results(self) -> tuple[TargetResult, ...]:
         """Every target with what running it brought, in the order of the source."""
