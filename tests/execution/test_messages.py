@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from worker.execution.convert import check_info
 from worker.execution.messages import CheckMessage, ReadyMessage, RefusedLineError, parse_line
 
 CHECK = {
@@ -74,6 +75,24 @@ def test_terminal_escapes_are_taken_out_of_every_text() -> None:
     assert message.result.summary == "\N{REPLACEMENT CHARACTER}[2Jgone"
     assert "\x1b" not in json.dumps(message.result.evidence)
     assert "\x9b" not in json.dumps(message.result.evidence, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"summary": "a\ud800b"},
+        {"path": "a\ud800b.py"},
+        {"repro": "\udfff"},
+        {"evidence": {"a\ud800b": ["\udc80"]}},
+        {"diagnosis": {"cause": "c\ud800", "text": "t\udcff", "numbers": {"n": "\ud800"}}},
+    ],
+)
+def test_half_a_surrogate_pair_costs_a_character_and_neither_the_result_nor_the_report(
+    changes: dict[str, object],
+) -> None:
+    message = parse_line(line(**changes))
+    assert isinstance(message, CheckMessage)
+    check_info(message.result).model_dump_json()
 
 
 def test_long_texts_are_cut() -> None:

@@ -16,8 +16,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from services.reports.document import CheckVerdict
 
-# C0 and C1 controls but tab and newline: they could steer a terminal (ANSI escapes) or end a record.
-_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# C0 and C1 controls but tab and newline: they could steer a terminal (ANSI escapes) or end a record. And halves of
+# surrogate pairs, which JSON can spell (`"\ud800"`) but UTF-8 can't: one of them would make a report unwritable.
+_UNFIT_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # Deep enough for a Jacobian of a nested output, far below the interpreter's recursion limit.
 _MAXIMUM_DEPTH = 12
 _MAXIMUM_TEXT = 20_000
@@ -25,7 +26,12 @@ _MAXIMUM_ITEMS = 5_000
 
 
 def _clean(text: str) -> str:
-    return _CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _UNFIT_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _cleaned(value: object) -> object:
+    """Before any other check: pydantic's own refuse a string that UTF-8 can't encode, and with it the whole line."""
+    return _clean(value) if isinstance(value, str) else value
 
 
 def _clean_value(value: object, depth: int = 0) -> object:
@@ -53,11 +59,11 @@ def _clean_mapping(value: dict[str, object]) -> dict[str, object]:
 
 
 def _truncate(value: object) -> object:
-    return value[:_MAXIMUM_TEXT] if isinstance(value, str) else value
+    return _clean(value[:_MAXIMUM_TEXT]) if isinstance(value, str) else value
 
 
-Text = Annotated[str, BeforeValidator(_truncate), AfterValidator(_clean)]
-Word = Annotated[str, Field(max_length=100), AfterValidator(_clean)]
+Text = Annotated[str, BeforeValidator(_truncate)]
+Word = Annotated[str, BeforeValidator(_cleaned), Field(max_length=100)]
 Evidence = Annotated[dict[str, object], AfterValidator(_clean_mapping)]
 
 
@@ -133,7 +139,7 @@ class CheckReply(_Line):
     device: Word
     summary: Text
     diagnosis: DiagnosisReply | None = None
-    path: Annotated[str, Field(max_length=1000), AfterValidator(_clean)] | None = None
+    path: Annotated[str, BeforeValidator(_cleaned), Field(max_length=1000)] | None = None
     line: int | None = Field(default=None, ge=1, le=10_000_000)
     evidence: Evidence = {}
     repro: Text | None = None

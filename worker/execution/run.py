@@ -37,6 +37,8 @@ _PROBE: Final = "/gradproof"
 _START_ALLOWANCE_S: Final = 60.0
 # What one harness may take before its checks begin (harness facts: 99 % of successes came within 5 s).
 _HARNESS_S: Final = 20.0
+# Characters of the reason for refusing a line; it may quote the line.
+_REFUSAL: Final = 300
 
 _CAUSES: Final[dict[Status, tuple[UnfinishedCause, str]]] = {
     Status.EXITED: ("probe failed", "the probe ended early with exit code {exit_code}"),
@@ -160,7 +162,9 @@ class _Relay:
         self._checked: dict[str, set[str]] = {job.job: set() for job in batch.jobs}
         self._finished: set[str] = set()
         self._held: dict[str, list[Message]] = {}
-        self._refused: list[str] = []
+        # A number and one reason, whatever is sent: 64 MiB of line ends would be 64 million reasons.
+        self._refused = 0
+        self._first_refusal = ""
         self.ready: ReadyMessage | None = None
 
     def receive(self, line: bytes) -> None:
@@ -168,14 +172,15 @@ class _Relay:
         try:
             message = parse_line(line)
         except RefusedLineError as error:
-            self._refused.append(str(error))
+            self._refused += 1
+            self._first_refusal = self._first_refusal or str(error)[:_REFUSAL]
             return
         match message:
             case ReadyMessage():
                 if self.ready is None:
                     self.ready = message
                     self._on_message(message)
-            case TargetStartedMessage(job=job) if job in self._jobs:
+            case TargetStartedMessage(job=job) if job in self._jobs and job not in self._started:
                 self._started.add(job)
                 self._pass(job, message)
             case HarnessMessage(job=job) if job in self._jobs and job not in self._harnessed | self._finished:
@@ -206,7 +211,7 @@ class _Relay:
         detail = template.format(exit_code=outcome.exit_code, signal=outcome.signal)
         extra = [text for text in (outcome.detail, outcome.stderr_tail.strip()[-500:]) if text]
         if self._refused:
-            extra.append(f"{len(self._refused)} lines of the probe were refused, the first: {self._refused[0]}")
+            extra.append(f"{self._refused} lines of the probe were refused, the first: {self._first_refusal}")
         sentence = ": ".join([detail, *extra])
         return tuple(
             Unfinished(job=job, cause=cause, detail=sentence, started=job in self._started)

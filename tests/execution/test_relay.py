@@ -1,0 +1,65 @@
+"""What a flood of lines costs the worker: as little as one of them. A launcher that only talks is the sandbox here."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+from analyzer.findings import TargetDeclaration, TargetKind
+from services.settings import Settings
+from worker.execution import Batch, BatchJob, BatchOutcome, Message, run_batch
+from worker.execution.messages import TargetStartedMessage
+from worker.sandbox.model import Cancelled, Command, Limits, Mode, Outcome, ResultLine, Status
+
+
+class Talking:
+    """Says the given lines and ends."""
+
+    mode = Mode.USER
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+
+    def run(self, command: Command, limits: Limits, on_result: ResultLine, cancelled: Cancelled) -> Outcome:
+        for line in self._lines:
+            on_result(line)
+        return Outcome(Status.EXITED, self.mode, 0, None, 0.0, None, 0, "", "")
+
+
+def heard(tmp_path: Path, lines: Iterator[bytes]) -> tuple[list[Message], BatchOutcome]:
+    target = TargetDeclaration(
+        name="a:B", kind=TargetKind.MODULE, path="a.py", line=1, end_line=2, import_root="", module="a", qualname="B"
+    )
+    batch = Batch(tmp_path, (BatchJob("j1", target, ("gradcheck",)),), Path(sys.executable))
+    messages: list[Message] = []
+    settings = Settings(data_dir=tmp_path)
+    outcome = run_batch(
+        batch, launcher=Talking(lines), settings=settings, on_message=messages.append, cancelled=lambda: False
+    )
+    return messages, outcome
+
+
+def test_a_target_starts_once_however_often_it_says_so(tmp_path: Path) -> None:
+    started = json.dumps({"type": "target_started", "job": "j1"}).encode()
+    messages, _ = heard(tmp_path, (started for _ in range(1000)))
+    assert messages == [TargetStartedMessage(type="target_started", job="j1")]
+
+
+def test_refused_lines_are_counted_and_not_kept(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        _, outcome = heard(tmp_path, (b"" for _ in range(20_000)))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    (left,) = outcome.unfinished
+    assert "20000 lines of the probe were refused, the first: not JSON" in left.detail
+    assert most < 1_000_000, "20,000 kept reasons would take more than 2 MB"
+
+
+def test_the_reason_for_a_refusal_is_no_longer_than_a_sentence(tmp_path: Path) -> None:
+    _, outcome = heard(tmp_path, iter([json.dumps({"type": "x" * 100_000}).encode()]))
+    assert len(outcome.unfinished[0].detail) < 1000
