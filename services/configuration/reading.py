@@ -122,9 +122,10 @@ def _text(root: Path, name: str) -> str | None:
         return None
     except OSError as error:
         raise ConfigurationError(name, [Mistake(1, "", f"can't be read: {error.strerror}")]) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)  # before `open`, which has an error of its own for a directory
+        raise ConfigurationError(name, [Mistake(1, "", "is not a regular file")])
     with open(descriptor, "rb") as file:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigurationError(name, [Mistake(1, "", "is not a regular file")])
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise ConfigurationError(name, [Mistake(1, "", f"has more than {_MAX_BYTES:,} bytes")])

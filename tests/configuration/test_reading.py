@@ -285,6 +285,12 @@ def test_patterns_that_take_for_ever_are_given_up(tmp_path: Path, monkeypatch: p
         configuration.select(["a" * 200 + ".py"] * 2)
 
 
+def test_a_directory_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").mkdir()
+    with pytest.raises(ConfigurationError, match="is not a regular file"):
+        read_configuration(tmp_path)
+
+
 def test_a_pipe_in_the_place_of_the_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pyproject.toml")
     with pytest.raises(ConfigurationError, match="is not a regular file"):
