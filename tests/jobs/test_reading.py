@@ -53,3 +53,21 @@ def test_a_wrong_configuration_is_named_with_file_and_key(source: Path) -> None:
     assert isinstance(outcome, ReadingFailed)
     assert outcome.state is JobState.FAILED
     assert "gradproof.toml" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("def f{n}(x: torch.Tensor): return x", "20,001 targets; one analysis takes 20,000"),
+        ("# gradproof: ignore[GP101]  {n}", "20,001 findings; one analysis takes 20,000"),
+    ],
+)
+def test_more_than_one_analysis_can_hold_is_refused_with_what_to_do(source: Path, line: str, what: str) -> None:
+    lines = "\n".join(line.format(n=n) for n in range(20_000))
+    extra = "def g(x: torch.Tensor): return x / x.norm()\n"
+    (source / "norm.py").write_text(f"import torch\n{extra}{lines}\n", encoding="utf-8")
+    outcome = read(source)
+    assert isinstance(outcome, ReadingFailed)
+    assert outcome.state is JobState.FAILED
+    assert what in outcome.reason
+    assert "`exclude` in gradproof.toml" in outcome.reason

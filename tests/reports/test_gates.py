@@ -35,6 +35,13 @@ def test_a_failing_check_fails_the_gate_and_is_named() -> None:
     assert condition(gate, "no check fails").explanation == "1 of 2 fail: gradcheck on pkg.a:Square"
 
 
+def test_a_gate_that_passes_on_nothing_says_so() -> None:
+    nothing = condition(evaluate([], [], GatePolicy()), "no check fails")
+    assert nothing.explanation.startswith("no check was run: there is no module")
+    idle = condition(evaluate([], [target(checks=())], GatePolicy()), "no check fails")
+    assert idle.explanation == "no check was run: of 1 target none was run"
+
+
 def test_checks_without_a_verdict_pass_but_are_counted_aloud() -> None:
     results = tuple(check(check=verdict, verdict=verdict) for verdict in ("inconclusive", "error", "skipped"))
     gate = evaluate([], [target(checks=results)], GatePolicy())

@@ -31,6 +31,14 @@ def test_it_shows_place_message_excerpt_caret_verdict_and_gate(tmp_path: Path) -
     assert "  ok   analysis complete" in written
 
 
+def test_it_says_what_to_do_next(tmp_path: Path) -> None:
+    written = report_format("text").render(rich_report(), Rendering(sources(tmp_path)))
+    assert "why: gradproof explain GP102" in written
+    assert "docs/" not in written
+    assert "called with " in written
+    assert "--format html" in written
+
+
 def test_colour_only_adds_codes(tmp_path: Path) -> None:
     quoted = sources(tmp_path)
     plain = report_format("text").render(rich_report(), Rendering(quoted))
