@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy.orm import Session
 
-from analyzer.findings import Finding, TargetDeclaration
+from analyzer.findings import TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.models import AnalysisRow
 from services.analyses.settlement import POLICY, settle_if_done
@@ -23,7 +23,7 @@ from services.checks.plan import checks_by_device_class
 from services.checks.repository import TargetPlan
 from services.database import Database, UnitOfWork
 from services.database.base import utc_now
-from services.findings.hypotheses import hypotheses_within
+from services.findings.hypotheses import Suspicions
 from services.findings.repository import store_findings, store_suppressions
 from services.findings.settle import settle
 from services.gates import retain
@@ -128,7 +128,8 @@ class WorkResults:
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
-            plans = [_plan(declaration, found, outcome) for declaration in outcome.analysis.targets]
+            suspicions = Suspicions(found)
+            plans = [_plan(declaration, suspicions, outcome) for declaration in outcome.analysis.targets]
             target_ids = checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
                 self._queue_probes(uow, row.id, target_ids, options.checks or outcome.checks)
@@ -289,12 +290,12 @@ def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: 
         checks.record_check(session, analysis_id=job.analysis_id, target_id=job.target_id, job_id=job_id, check=result)
 
 
-def _plan(declaration: TargetDeclaration, found: Iterable[Finding], outcome: StaticOutcome) -> TargetPlan:
+def _plan(declaration: TargetDeclaration, suspicions: Suspicions, outcome: StaticOutcome) -> TargetPlan:
     declared = outcome.declared.get(declaration.name)
     return TargetPlan(
         declaration=declaration,
         declared=None if declared is None else asdict(declared),
-        hypotheses=hypotheses_within(declaration, found),
+        hypotheses=suspicions.within(declaration),
     )
 
 

@@ -17,7 +17,7 @@ from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.reading import read_snapshot
 from services.checks.plan import CHECKS
 from services.database.identifiers import new_id
-from services.findings.hypotheses import hypotheses_within
+from services.findings.hypotheses import Suspicions
 from services.findings.model import TargetResult
 from services.findings.settle import settle
 from services.gates import evaluate, retain
@@ -143,6 +143,7 @@ class _Runs:
         self._cancelled_outside = cancelled
         self._lock = threading.Lock()
         self._check_names = options.analysis.checks or outcome.checks or CHECKS
+        self._suspicions = Suspicions(outcome.analysis.findings)
         self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}
         self._harness: dict[str, Harness] = {}
         self._not_run: dict[str, tuple[str, str]] = {}
@@ -233,7 +234,7 @@ class _Runs:
             declared=None
             if declared is None
             else DeclaredHarness(declared.constructor, declared.inputs, declared.provenance),
-            hypotheses=hypotheses_within(target, self._outcome.analysis.findings),
+            hypotheses=self._suspicions.within(target),
         )
 
     def _hear(self, message: Message) -> None:
