@@ -20,6 +20,7 @@ TEXT: Final = 4_000
 REPRO: Final = 19_000  # the worker cuts at 20,000: a cut script would not run
 WORD: Final = 100
 EVIDENCE: Final = 64 * 1024  # bytes of JSON
+HARNESS: Final = 512 * 1024  # bytes of JSON: within the limit of a line, which the supervisor must not break itself
 DEPTH: Final = 8
 ITEMS: Final = 500
 
@@ -43,13 +44,13 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
-    """The `harness` line without its job, or None if it makes no sense."""
+    """The `harness` line without its job, or None if it makes no sense or is larger than any harness is."""
     harness, not_run = message.get("harness"), message.get("not_run")
     if isinstance(harness, dict):
         if harness.get("source") not in SOURCES or harness.get("grade") not in GRADES:
             return None
         inputs = harness.get("inputs")
-        return {
+        line = {
             "type": "harness",
             "harness": {
                 "source": harness["source"],
@@ -61,6 +62,7 @@ def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
             },
             "not_run": None,
         }
+        return line if len(json.dumps(line)) <= HARNESS else None
     if isinstance(not_run, dict) and not_run.get("reason") in NOT_RUN_REASONS:
         return not_run_line(str(not_run["reason"]), str(not_run.get("detail", "")))
     return None
