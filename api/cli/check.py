@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -64,6 +64,20 @@ class PathsError(BadInputError):
     title = "The paths can't be checked together"
 
 
+class PythonError(BadInputError):
+    """What --python names can't run anything."""
+
+    code = "python"
+    title = "The Python can't be used"
+
+
+class NothingToReadError(BadInputError):
+    """There are files, but none that Gradproof reads: a passed gate would say something about nothing."""
+
+    code = "no-python"
+    title = "There is nothing to check"
+
+
 def register(app: typer.Typer) -> None:
     """Add `check` to the command line."""
     app.command("check")(check)
@@ -93,6 +107,7 @@ def check(
     settings = _settings(python, sandbox=sandbox)
     console = people()
     with _tree(paths, settings) as (tree, only), _progress(console) as progress:
+        _require_python(tree if only is None else only, paths)
         analysis = LocalAnalysis.run(
             tree,
             settings=settings,
@@ -125,6 +140,11 @@ def summary(report: Report) -> str:
     return f"Gate {gate}. Findings: {findings}. Targets run: {targets.run} of {targets.found}. Checks: {verdicts}."
 
 
+def _require_python(files: Iterable[str], paths: list[str]) -> None:
+    if not any(file.endswith(".py") for file in files):
+        raise NothingToReadError(f"there is no Python file (.py) in {', '.join(paths)}")
+
+
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -133,7 +153,7 @@ def _settings(python: Path | None, *, sandbox: bool) -> Settings:
     changes: dict[str, Any] = {}
     if python is not None:
         if not (python.is_file() and os.access(python, os.X_OK)):
-            raise PathsError(f"--python {python} is not an executable file", path=str(python))
+            raise PythonError(f"--python {python} is not an executable file")
         # Not resolved: the python of a virtual environment is a link, and its place is what makes it that environment.
         changes["python"] = python.absolute()
     if not sandbox:

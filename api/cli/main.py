@@ -53,7 +53,6 @@ processes.register(app)
 documentation.register(app)
 machine.register(app)
 health.register(app)
-health.register(app)
 administration.register(app)
 
 
@@ -86,9 +85,11 @@ def _explain(error: Exception) -> int:
             show()
             return 2
         case GradproofError():
-            say(f"gradproof: {error.title}: {error.message}")
+            repeated = error.message.lower().startswith(error.title.lower())
+            say(f"gradproof: {error.message}" if repeated else f"gradproof: {error.title}: {error.message}")
             for key, value in error.details.items():
-                say(f"  {key}: {value}")
+                if value not in (None, "", [], {}) and str(value) not in error.message:  # what was said already
+                    say(f"  {key}: {value}")
             return error.exit_code
         case BrokenPipeError():
             # The reader of our output has gone (`gradproof … | head`): not a failure, and nothing more can be said.

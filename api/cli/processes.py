@@ -25,6 +25,13 @@ class UnprotectedAddressError(BadInputError):
     title = "Refusing to serve on this address"
 
 
+class DataDirectoryError(BadInputError):
+    """What --data-dir names can't hold the service's data."""
+
+    code = "data-directory"
+    title = "The data directory can't be used"
+
+
 class AddressInUseError(SurroundingsError):
     """Another process listens there."""
 
@@ -42,7 +49,7 @@ def register(app: typer.Typer) -> None:
 def serve(
     host: str = typer.Option("127.0.0.1", help="Address to listen on."),
     port: int = typer.Option(8000, min=0, max=65535, help="Port to listen on; 0: any free one."),
-    data_dir: Path | None = typer.Option(None, help="Where everything is kept [default: ~/.gradproof]."),
+    data_dir: Path | None = typer.Option(None, help="Where everything is kept; ~/.gradproof unless told otherwise."),
     sandbox: bool = typer.Option(
         True, "--sandbox/--no-sandbox", help="--no-sandbox: run submitted code unconfined. Only for code of your own."
     ),
@@ -53,7 +60,10 @@ def serve(
     listener = _listen(host, port)
     address = _address(host, listener.getsockname()[1])
     settings = _embedded(data_dir, address, sandbox=sandbox)
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataDirectoryError(f"{settings.data_dir}: {error.strerror or error}") from error
     upgrade(settings)
     if _is_loopback(host):
         token = ensure_first_token(settings)
@@ -84,7 +94,9 @@ def api(
 
 def worker(
     queues: str = typer.Option("control,cpu", help="Queues to serve, with commas between: control, cpu, gpu.<class>."),
-    concurrency: int | None = typer.Option(None, min=1, help="Jobs at a time [default: GRADPROOF_CONCURRENCY]."),
+    concurrency: int | None = typer.Option(
+        None, min=1, help="Jobs at a time; GRADPROOF_CONCURRENCY unless told otherwise."
+    ),
 ) -> None:
     """A worker alone; settings come from the environment. SIGTERM gives its jobs back and ends it."""
     from worker.celery_app import run_worker  # noqa: PLC0415 - Celery takes half a second to import

@@ -118,11 +118,19 @@ class _packed:  # noqa: N801 - used like a function, as a context manager
 def _call(client: httpx.Client, method: str, path: str, **arguments: Any) -> httpx.Response:
     try:
         response = client.request(method, path, **arguments)
+    except httpx.ConnectError as error:
+        raise ServerError(
+            f"nothing answers at {client.base_url} ({error}); `gradproof serve` starts one, --server names another",
+        ) from error
+    except httpx.UnsupportedProtocol as error:
+        raise BadInputError(f"--server has to begin with http:// or https://, not {client.base_url}") from error
     except httpx.HTTPError as error:
         raise ServerError(f"{client.base_url}: {error or type(error).__name__}", server=str(client.base_url)) from error
     if response.is_success:
         return response
     problem = _problem(response)
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        problem += "; --token or GRADPROOF_TOKEN gives one (`gradproof token create` makes one)"
     if response.status_code >= 500:
         raise ServerError(problem, status=response.status_code)
     raise RefusedError(problem, status=response.status_code)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from analyzer.findings import Finding
+from services.checks.plan import CHECKS
 from services.findings.aims import AIMS
 from services.findings.model import SettledFinding, Settlement, TargetResult
 from services.reports.document import CheckInfo, TriageState
@@ -206,6 +207,8 @@ def _not_exercised(finding: Finding, around: Sequence[TargetResult], runs: Seque
         )
     ran = sorted({check.check for target in around for check in target.checks})
     did = f"only {', '.join(ran)} ran" if ran else "no check ran"
+    if not any(check in CHECKS for check in finding.settled_by):
+        return Settlement("not_exercised", f"only {wanted} would settle this, a check that this version does not have.")
     return Settlement("not_exercised", f"{wanted} would settle this; {did} on {around[0].declaration.name}.")
 
 

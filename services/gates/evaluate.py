@@ -57,7 +57,11 @@ def _no_failing_check(targets: Sequence[TargetResult]) -> GateCondition:
     elif ran:
         explanation = f"none of {len(ran)} fails, {counts['pass']} pass{'es' if counts['pass'] == 1 else ''}{tail}"
     else:
-        explanation = "no check was run"
+        explanation = "no check was run: " + (
+            f"of {len(targets)} target{'s' if len(targets) > 1 else ''} none was run"
+            if targets
+            else "there is no module, autograd.Function or tensor function to run"
+        )
     return GateCondition(name="no check fails", passed=not failing, explanation=explanation)
 
 

@@ -115,7 +115,11 @@ class TreeBuilder:
         if strip and stripped is None:
             stripped = self._strip()  # an environment may have lain beside the only directory
         if not self._contents:
-            raise EmptyTreeError("there are no files to analyse", left_out=dict(self.left_out))
+            left_out = ", ".join(f"{count} x {reason}" for reason, count in self.left_out.most_common())
+            raise EmptyTreeError(
+                "there are no files to analyse" + (f" but what is never read: {left_out}" if left_out else ""),
+                left_out=dict(self.left_out),
+            )
         contents = self._contents
         if prefix:
             contents = {f"{prefix}/{path}": content for path, content in contents.items()}

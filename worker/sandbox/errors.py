@@ -15,3 +15,11 @@ class SandboxUnavailableError(SurroundingsError):
 
     code: ClassVar[str] = "sandbox-unavailable"
     title: ClassVar[str] = "No sandbox can be set up here"
+
+
+class InterpreterError(SandboxUnavailableError):
+    """What was given as a Python is none that starts: on the command line, a mistake in --python."""
+
+    code: ClassVar[str] = "interpreter"
+    title: ClassVar[str] = "The Python can't be used"
+    exit_code: ClassVar[int] = 2

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from worker.sandbox.errors import SandboxUnavailableError
+from worker.sandbox.errors import InterpreterError
 
 _QUESTION: Final = "import json, sys; print(json.dumps([sys.base_prefix, sys.base_exec_prefix]))"
 _PARTS: Final = ("bin", "include", "lib", "lib32", "lib64", "libexec", "share", "pyvenv.cfg")
@@ -36,12 +36,12 @@ class Runtime:
 
 
 def runtime_of(interpreter: Path) -> Runtime:
-    """What `interpreter` needs. Raises SandboxUnavailableError if it isn't a Python that starts."""
+    """What `interpreter` needs. Raises InterpreterError if it isn't a Python that starts."""
     executable = Path(os.path.abspath(interpreter))  # noqa: PTH100 - resolve() would follow the link out of the venv
     try:
         changed = executable.stat().st_mtime_ns
     except OSError as error:
-        raise SandboxUnavailableError(
+        raise InterpreterError(
             f"the interpreter {executable} can't be reached: {error.strerror}", interpreter=str(executable)
         ) from error
     return _runtime(executable, changed)
@@ -66,8 +66,9 @@ def _base_prefixes(executable: Path) -> tuple[Path, ...]:
         )  # fmt: skip
         prefixes = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise SandboxUnavailableError(
-            f"{executable} doesn't answer like a Python interpreter: {error}", interpreter=str(executable)
+        raise InterpreterError(
+            f"{executable} doesn't answer like a Python interpreter ({type(error).__name__})",
+            interpreter=str(executable),
         ) from error
     return tuple(dict.fromkeys(Path(prefix) for prefix in prefixes))
 

@@ -104,7 +104,10 @@ class _Writer:
             yield from self.wrap(f"{verdict}: {finding.verdict_reason}", "      ")
         if finding.fix.edits:
             yield from self.fix(finding)
-        yield self.paint(f"      why: {one_line(finding.explanation_url)}", "dim")
+        link = one_line(finding.explanation_url)
+        yield self.paint(
+            f"      why: {link if '://' in link else f'gradproof explain {one_line(finding.rule)}'}", "dim"
+        )
 
     def fix(self, finding: FindingInfo) -> Iterable[str]:
         safe = finding.fix.safety == "safe"
@@ -145,11 +148,12 @@ class _Writer:
         if check.diagnosis is not None:
             said = "" if check.diagnosis.text == check.summary else f": {check.diagnosis.text}"
             yield from self.wrap(f"cause: {check.diagnosis.cause}{said}", "      ")
-        if target.harness is not None and target.harness.constructor:
-            inputs = ", ".join(target.harness.inputs)
-            yield from self.wrap(f"called as {target.harness.constructor} with {inputs}", "      ")
+        if target.harness is not None:
+            built = f" as {target.harness.constructor}" if target.harness.constructor else ""
+            inputs = ", ".join(target.harness.inputs) or "nothing"
+            yield from self.wrap(f"called{built} with {inputs}", "      ")
         if check.repro:
-            yield self.paint("      a repro of one file is in the JSON and HTML report", "dim")
+            yield self.paint("      --format html and --format json hold one file that reproduces it", "dim")
 
     def table(self, report: Report) -> Iterable[str]:
         ran = [target for target in report.targets if target.checks]

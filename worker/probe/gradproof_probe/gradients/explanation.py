@@ -97,7 +97,7 @@ class Explainer:
             vanishes = self._counterfactual()
             if vanishes is not False:
                 why = (
-                    "the difference vanishes when it does nothing"
+                    "without it autograd agrees with the differences"
                     if vanishes
                     else "it can't be told apart from a fault"
                 )
