@@ -55,7 +55,7 @@ check: $(STAMP) ## format, lint, types, walls, docs in step with code
 	$(BIN)/python -m tools.make_docs --check
 
 test: $(STAMP) ## every test that needs no GPU; starts its own servers
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu"
 
 facts: $(STAMP) ## write analyzer/facts anew, out of the torch in .venv
 	$(BIN)/python tools/make_facts.py
