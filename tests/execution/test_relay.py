@@ -1,4 +1,4 @@
-"""What a flood of lines costs the worker: as little as one of them. A launcher that only talks is the sandbox here."""
+"""What the worker makes of lines that a sandbox says: of floods and of claims. A launcher that only talks stands in."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.settings import Settings
-from worker.execution import Batch, BatchJob, BatchOutcome, Message, run_batch
+from worker.execution import Batch, BatchJob, BatchOutcome, CheckMessage, Message, run_batch
 from worker.execution.messages import TargetStartedMessage
 from worker.sandbox.model import Cancelled, Command, Limits, Mode, Outcome, ResultLine, Status
 
@@ -63,3 +65,32 @@ def test_refused_lines_are_counted_and_not_kept(tmp_path: Path) -> None:
 def test_the_reason_for_a_refusal_is_no_longer_than_a_sentence(tmp_path: Path) -> None:
     _, outcome = heard(tmp_path, iter([json.dumps({"type": "x" * 100_000}).encode()]))
     assert len(outcome.unfinished[0].detail) < 1000
+
+
+@pytest.mark.parametrize(
+    ("claimed", "believed"),
+    [
+        ("a.py", ("a.py", 3)),
+        ("b.py", (None, None)),
+        ("sub", (None, None)),
+        ("/etc/passwd", (None, None)),
+        ("../a.py", (None, None)),
+        ("sub/../a.py", (None, None)),
+        ("x" * 1000, (None, None)),
+        ("\u202eyp.a <script>", (None, None)),
+        ("", (None, None)),
+    ],
+)
+def test_a_check_can_only_point_at_a_file_that_was_submitted(
+    tmp_path: Path, claimed: str, believed: tuple[str | None, int | None]
+) -> None:
+    (tmp_path / "a.py").write_text("", encoding="utf-8")
+    (tmp_path / "sub").mkdir()
+    result = {
+        "check": "gradcheck", "verdict": "fail", "device": "cpu", "summary": "", "duration_s": 0.1,
+        "path": claimed, "line": 3,
+    }  # fmt: skip
+    messages, _ = heard(tmp_path, iter([json.dumps({"type": "check", "job": "j1", "result": result}).encode()]))
+    (message,) = messages
+    assert isinstance(message, CheckMessage)
+    assert (message.result.path, message.result.line) == believed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -154,6 +155,7 @@ class _Relay:
 
     def __init__(self, batch: Batch, on_message: Callable[[Message], None]) -> None:
         self._jobs = {job.job: job for job in batch.jobs}
+        self._source = batch.source
         self._device = batch.device
         self._on_message = on_message
         self._started: set[str] = set()
@@ -233,11 +235,14 @@ class _Relay:
         changes: dict[str, object] = {}
         if self._device == "cpu" and result.device != "cpu":
             changes["device"] = "cpu"
-        if result.path is not None:
-            path = PurePosixPath(result.path)
-            if path.is_absolute() or ".." in path.parts:
-                changes |= {"path": None, "line": None}
+        if result.path is not None and not self._is_of_snapshot(result.path):
+            changes |= {"path": None, "line": None}
         return result.model_copy(update=changes) if changes else result
+
+    def _is_of_snapshot(self, name: str) -> bool:
+        """Whether a check names a file that was submitted: every other name would be a text of its own choice."""
+        path = PurePosixPath(name)
+        return not path.is_absolute() and ".." not in path.parts and os.path.isfile(self._source / path)  # noqa: PTH113
 
     def _complete(self, job: str) -> None:
         """Say of everything that a finished target left out that it was left out: silence is no result."""
