@@ -13,7 +13,8 @@ import pytest
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.settings import Settings
 from worker.execution import Batch, BatchJob, BatchOutcome, CheckMessage, Message, run_batch
-from worker.execution.messages import TargetStartedMessage
+from worker.execution.batch import Device
+from worker.execution.messages import CheckReply, TargetStartedMessage
 from worker.sandbox.model import Cancelled, Command, Limits, Mode, Outcome, ResultLine, Status
 
 
@@ -31,17 +32,25 @@ class Talking:
         return Outcome(Status.EXITED, self.mode, 0, None, 0.0, None, 0, "", "")
 
 
-def heard(tmp_path: Path, lines: Iterator[bytes]) -> tuple[list[Message], BatchOutcome]:
+def heard(tmp_path: Path, lines: Iterator[bytes], *, device: Device = "cpu") -> tuple[list[Message], BatchOutcome]:
     target = TargetDeclaration(
         name="a:B", kind=TargetKind.MODULE, path="a.py", line=1, end_line=2, import_root="", module="a", qualname="B"
     )
-    batch = Batch(tmp_path, (BatchJob("j1", target, ("gradcheck",)),), Path(sys.executable))
+    batch = Batch(tmp_path, (BatchJob("j1", target, ("gradcheck",)),), Path(sys.executable), device=device)
     messages: list[Message] = []
     settings = Settings(data_dir=tmp_path)
     outcome = run_batch(
         batch, launcher=Talking(lines), settings=settings, on_message=messages.append, cancelled=lambda: False
     )
     return messages, outcome
+
+
+def believed_of(tmp_path: Path, changes: dict[str, object], *, device: Device = "cpu") -> CheckReply:
+    result = {"check": "gradcheck", "verdict": "fail", "device": "cpu", "summary": "", "duration_s": 0.1, **changes}
+    line = json.dumps({"type": "check", "job": "j1", "result": result}).encode()
+    (message,), _ = heard(tmp_path, iter([line]), device=device)
+    assert isinstance(message, CheckMessage)
+    return message.result
 
 
 def test_a_target_starts_once_however_often_it_says_so(tmp_path: Path) -> None:
@@ -86,11 +95,22 @@ def test_a_check_can_only_point_at_a_file_that_was_submitted(
 ) -> None:
     (tmp_path / "a.py").write_text("", encoding="utf-8")
     (tmp_path / "sub").mkdir()
-    result = {
-        "check": "gradcheck", "verdict": "fail", "device": "cpu", "summary": "", "duration_s": 0.1,
-        "path": claimed, "line": 3,
-    }  # fmt: skip
-    messages, _ = heard(tmp_path, iter([json.dumps({"type": "check", "job": "j1", "result": result}).encode()]))
-    (message,) = messages
-    assert isinstance(message, CheckMessage)
-    assert (message.result.path, message.result.line) == believed
+    result = believed_of(tmp_path, {"path": claimed, "line": 3})
+    assert (result.path, result.line) == believed
+
+
+@pytest.mark.parametrize(
+    ("asked", "claimed", "believed"),
+    [
+        ("cpu", "cuda", "cpu"),
+        ("sim", "cuda", "simulated"),
+        ("sim", "simulated", "simulated"),
+        ("cuda", "cuda", "cuda"),
+        ("cuda", "cpu", "cpu"),
+        ("cuda", "cuda 4711", "cuda"),
+    ],
+)
+def test_a_check_can_only_speak_of_the_device_that_was_asked_for(
+    tmp_path: Path, asked: Device, claimed: str, believed: str
+) -> None:
+    assert believed_of(tmp_path, {"device": claimed}, device=asked).device == believed

@@ -38,6 +38,8 @@ _PROBE: Final = "/gradproof"
 _START_ALLOWANCE_S: Final = 60.0
 # What one harness may take before its checks begin (harness facts: 99 % of successes came within 5 s).
 _HARNESS_S: Final = 20.0
+# What reports and metrics call the devices; a name of its own choice in each result would make as many time series.
+_DEVICE_NAMES: Final = {"cpu": "cpu", "cuda": "cuda", "sim": "simulated"}
 # Characters of the reason for refusing a line; it may quote the line.
 _REFUSAL: Final = 300
 
@@ -233,8 +235,9 @@ class _Relay:
     def _vetted(self, result: CheckReply) -> CheckReply:
         """A result can only speak of the device that was asked for, and of a file of the snapshot."""
         changes: dict[str, object] = {}
-        if self._device == "cpu" and result.device != "cpu":
-            changes["device"] = "cpu"
+        asked = _DEVICE_NAMES[self._device]
+        if result.device not in {"cpu", asked}:
+            changes["device"] = asked
         if result.path is not None and not self._is_of_snapshot(result.path):
             changes |= {"path": None, "line": None}
         return result.model_copy(update=changes) if changes else result
