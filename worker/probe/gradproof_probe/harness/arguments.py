@@ -10,7 +10,10 @@ ArgumentKind = Literal["float", "int", "bool", "literal"]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A tensor of `shape` (float: standard normal, int: 0..high-1, bool), or a literal expression."""
+    """A tensor of `shape` (float: standard normal, int: 0..high-1, bool), or a literal expression.
+
+    `guessed`: nothing but its name says that the literal is one, so an error about its type is ours and no fault.
+    """
 
     name: str
     kind: ArgumentKind = "float"
@@ -19,6 +22,7 @@ class Argument:
     text: str = ""
     positive: bool = False
     keyword: bool = False
+    guessed: bool = False
 
     def render(self) -> str:
         prefix = f"{self.name}=" if self.keyword else ""

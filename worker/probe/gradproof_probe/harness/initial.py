@@ -14,7 +14,15 @@ from gradproof_probe.harness import names
 from gradproof_probe.harness.arguments import Argument
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.repair import Arguments
-from gradproof_probe.harness.shapes import LayerHint, Shape, SourceHint, parameter_hints, random_shapes, shapes_of_layer
+from gradproof_probe.harness.shapes import (
+    LayerHint,
+    Shape,
+    SourceHint,
+    parameter_hints,
+    random_shapes,
+    saved_names,
+    shapes_of_layer,
+)
 from gradproof_probe.importing import Resolved
 
 # Where nothing says a shape: widths before images, so that the cheap ones come first.
@@ -39,7 +47,8 @@ def starting_arguments(
     """(arguments, where the shape comes from), most likely first."""
     kind = resolved.target.kind
     parameters = _parameters(function, kind)
-    arguments = [_argument(parameter, kind) for parameter in parameters]
+    saved = saved_names(resolved.value) if kind == "autograd_function" else frozenset()
+    arguments = [_argument(parameter, kind, saved) for parameter in parameters]
     seen: set[tuple[str, ...]] = set()
     by_layer = _by_layer(arguments, instance, source)
     if by_layer:
@@ -75,15 +84,15 @@ def _parameters(function: Callable[..., Any], kind: str) -> list[inspect.Paramet
     return given
 
 
-def _argument(parameter: inspect.Parameter, kind: str) -> Argument:
+def _argument(parameter: inspect.Parameter, kind: str, saved: frozenset[str] = frozenset()) -> Argument:
     name = parameter.name
     keyword = parameter.kind is parameter.KEYWORD_ONLY
     annotation = _annotation(parameter)
     if kind == "autograd_function" and parameter.default is not parameter.empty and not _is_tensor(annotation):
         return Argument(name, "literal", text=repr(parameter.default))
     literal = _literal(name, annotation, kind)
-    if literal is not None:
-        return Argument(name, "literal", text=literal, keyword=keyword)
+    if literal is not None and not (name in saved and not annotation):
+        return Argument(name, "literal", text=literal, keyword=keyword, guessed=not annotation)
     if re.search(r"LongTensor|IntTensor|Int\[|int64", annotation):
         return Argument(name, "int", keyword=keyword)
     if re.search(r"BoolTensor|Bool\[", annotation) or names.BOOLEAN_INPUT.search(name):

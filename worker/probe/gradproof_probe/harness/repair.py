@@ -358,6 +358,13 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                     _with(arguments, index, replace(argument, kind="float", shape=(3, WIDTH))),
                     f"{argument.name} is a tensor",
                 )
+    if "save_for_backward can only save" in message:
+        for index, argument in enumerate(arguments):
+            for shape in ((), (WIDTH,), (3, WIDTH)) if argument.guessed and argument.kind == "literal" else ():
+                yield (
+                    _with(arguments, index, replace(argument, kind="float", shape=shape)),
+                    f"{argument.name} is a tensor",
+                )
     if re.search(
         r"only one element tensors can be converted|only integer tensors of a single element|not Tensor|type Tensor|"
         r"must be (?:int|float|tuple of ints|a number|real number)|bool value of Tensor with more than one",
@@ -368,7 +375,7 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
             if argument.is_tensor:
                 for text in ("2", "0.7", "-1"):
                     yield (
-                        _with(arguments, index, replace(argument, kind="literal", text=text)),
+                        _with(arguments, index, replace(argument, kind="literal", text=text, guessed=True)),
                         f"{argument.name} is a number",
                     )
     if re.search(r"'Tensor' object is not callable", message):

@@ -111,6 +111,21 @@ def source_hints(function: Callable[..., Any]) -> dict[str, SourceHint]:
     return hints
 
 
+def saved_names(function: type) -> frozenset[str]:
+    """Names that an autograd.Function hands to `save_for_backward`, which takes tensors only."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return frozenset()
+    return frozenset(
+        argument.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "save_for_backward"
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+    )
+
+
 def _layer_calls(node: ast.AST) -> Iterator[tuple[str, str]]:
     """`x` and `proj` in `self.proj(x)`: the layer that the argument goes into."""
     if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Name):

@@ -236,6 +236,8 @@ def _callable(
         recipe = Recipe(
             "synthesised", routes.grade(arguments), constructor, inputs, "; ".join(filter(None, (provenance, why)))
         )
+        if _blames_a_guess(trial, arguments):
+            trial = replace(trial, stage="forward")
         if trial.stage in ("ok", "fault"):
             return Found(recipe, trial)
         if trial.stage == "too_slow":
@@ -253,6 +255,15 @@ def _callable(
                 for changed, because in _limited(repairs(message, arguments)):
                     offer(changed, f"{why}; {because}" if why else because, (-trial.progress, depth))
     return None
+
+
+def _blames_a_guess(trial: Trial, arguments: Arguments) -> bool:
+    """Whether a number that was saved for backward can be one that we gave where the author gives a tensor."""
+    return (
+        trial.stage == "fault"
+        and "save_for_backward can only save" in str(trial.error)
+        and any(argument.guessed and argument.kind == "literal" for argument in arguments)
+    )
 
 
 def _limited(changes: Iterator[tuple[Arguments, str]], most: int = 14) -> Iterator[tuple[Arguments, str]]:
