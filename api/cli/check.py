@@ -90,7 +90,9 @@ def check(
     static_only: bool = typer.Option(False, "--static-only", help="Read only: run nothing."),
     rules: str = typer.Option("", help="Only these rules: ids, names, or beginnings of ids, with commas between."),
     checks: str = typer.Option("", help="Only these checks, with commas between."),
-    device: Device = typer.Option(Device.CPU, help="Where the checks run."),
+    device: Device = typer.Option(
+        Device.CPU, help="cuda: device_compare compares CUDA with the CPU. All other checks run on the CPU."
+    ),
     output_format: Format = typer.Option("text", "--format", help="How the report is written."),
     output: Path | None = typer.Option(None, help="Write the report to this file instead of stdout."),
     base: str = typer.Option("", help="A git ref, or a JSON report: only what is not in it counts as new."),
