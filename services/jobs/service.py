@@ -16,6 +16,10 @@ from services.settings import Settings
 
 ForgetResults = Callable[[Session, Collection[str]], None]
 
+# On PostgreSQL, workers that look at the same moment choose the same analysis, wait for its lock one after the other,
+# and may find nothing left. Who then went to sleep would leave other analyses waiting until a doorbell rings again.
+_LOOKS = 8
+
 
 class JobService:
     """Use cases over jobs; each is one transaction."""
@@ -29,24 +33,36 @@ class JobService:
 
         `forget(session, job ids)` drops what an earlier, lost attempt of the claimed jobs had stored already.
         """
-        with self._database.unit_of_work() as uow:
-            analysis_id = repository.next_analysis(uow.session, queue)
-            if analysis_id is None or repository.lock_analysis(uow.session, analysis_id) is None:
-                return ()
-            claims = repository.claim(
-                uow.session,
-                analysis_id=analysis_id,
-                queue=queue,
-                owner=owner,
-                lease=self._settings.lease,
-                batch=self._settings.target_batch,
-            )
-            repeated = [item.job_id for item in claims if item.attempt > 1]
-            if repeated:
-                forget(uow.session, repeated)
+        for _ in range(_LOOKS):
+            with self._database.unit_of_work() as uow:
+                analysis_id = repository.next_analysis(uow.session, queue)
+                if analysis_id is None:
+                    return ()
+                claims = self._claim_of(uow.session, analysis_id, queue, owner, forget)
             if claims:
-                repository.mark_started(uow.session, analysis_id)
-            return claims
+                return claims
+        return ()
+
+    def _claim_of(
+        self, session: Session, analysis_id: str, queue: str, owner: str, forget: ForgetResults
+    ) -> tuple[Claim, ...]:
+        """Empty if another worker was quicker to take what this analysis had."""
+        if repository.lock_analysis(session, analysis_id) is None:
+            return ()
+        claims = repository.claim(
+            session,
+            analysis_id=analysis_id,
+            queue=queue,
+            owner=owner,
+            lease=self._settings.lease,
+            batch=self._settings.target_batch,
+        )
+        repeated = [item.job_id for item in claims if item.attempt > 1]
+        if repeated:
+            forget(session, repeated)
+        if claims:
+            repository.mark_started(session, analysis_id)
+        return claims
 
     def renew(self, claims: Iterable[Claim]) -> frozenset[str]:
         """Renew the leases of jobs of this process; returns the ids it still owns. The others were taken away."""

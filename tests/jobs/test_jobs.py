@@ -97,6 +97,21 @@ def test_two_workers_never_claim_the_same_job(bench: Bench) -> None:
     assert set(claimed.values()) == {1}
 
 
+def test_a_worker_that_was_not_quick_enough_takes_what_another_analysis_has(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = bench.analyses.submit(SNAPSHOT).analysis_id
+    waiting = bench.analyses.submit(SNAPSHOT).analysis_id
+    assert [claim.analysis_id for claim in bench.claim()] == [taken]
+    # What this worker saw before it waited for the lock, which the other one held: `taken` still had its job.
+    seen = [taken]
+    look = repository.next_analysis
+    monkeypatch.setattr(
+        repository, "next_analysis", lambda session, queue: seen.pop() if seen else look(session, queue)
+    )
+    assert [claim.analysis_id for claim in bench.claim(owner="worker-2")] == [waiting]
+
+
 def test_an_analysis_with_many_targets_does_not_keep_a_later_one_waiting(bench: Bench) -> None:
     bench = bench.with_settings(target_batch=2)
     large = bench.submit_and_read(targets=10)
@@ -355,7 +370,8 @@ def test_whoever_changes_many_jobs_locks_them_in_one_order(
             hold = select(JobRow.id).with_for_update()
             uow.session.execute(hold.where(JobRow.id == jobs[0]))
             other = pool.submit(works[work])
-            with database.engine.connect() as watcher:
+            # Each look in a transaction of its own: within one, PostgreSQL shows the activity of the first look for ever.
+            with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher:
                 waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
                 eventually(lambda: watcher.scalar(waiting) == 1, "the other one waits for the first job")
             uow.session.execute(hold.where(JobRow.id == jobs[-1]))
