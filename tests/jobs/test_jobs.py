@@ -370,7 +370,7 @@ def test_whoever_changes_many_jobs_locks_them_in_one_order(
             hold = select(JobRow.id).with_for_update()
             uow.session.execute(hold.where(JobRow.id == jobs[0]))
             other = pool.submit(works[work])
-            # Each look in a transaction of its own: within one, PostgreSQL shows the activity of the first look for ever.
+            # Each look is a transaction of its own: within one, PostgreSQL goes on showing what the first look saw.
             with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as watcher:
                 waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
                 eventually(lambda: watcher.scalar(waiting) == 1, "the other one waits for the first job")
