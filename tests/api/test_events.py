@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import httpx
 
@@ -20,6 +21,15 @@ from tests.reports.samples import check
 from tests.serving import RunningServer, Workshop, upload
 
 ANALYSES = "/api/v1/analyses"
+
+
+T = TypeVar("T")
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own: the browser tests leave a running event loop in the process's first one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 def events(lines: Iterator[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -99,8 +109,8 @@ def test_a_stream_taken_up_again_repeats_nothing_and_silence_is_broken_by_commen
                 return part.split("id: ")[1].split("\n")[0]
         raise AssertionError("the stream ended")
 
-    known = asyncio.run(first_event())
-    parts = asyncio.run(collect(known))
+    known = _run(first_event())
+    parts = _run(collect(known))
     database.close()
     assert parts[0].startswith("retry: ")
     assert ": still here\n\n" in parts
