@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TypeVar
 
+from analyzer.findings import Region
 from analyzer.singularities import Singularities
 from analyzer.syntax import FunctionNode, SyntaxIndex, dotted_name, parameters
 from analyzer.values.evaluate import Evaluator
@@ -115,7 +116,68 @@ class FileContext:
             node = parent
         return node
 
+    # --- text --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    def line(self, number: int) -> str:
+        """A line by its 1-based number, without its end; "" outside the file."""
+        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
+
+    def span(self, node: ast.expr | ast.stmt) -> Region:
+        """The whole place of a node, without parentheses around it. Not exact inside an f-string."""
+        end_line = node.end_lineno or node.lineno
+        return Region(
+            self.path,
+            node.lineno,
+            self._column(node.lineno, node.col_offset),
+            end_line,
+            self._column(end_line, node.end_col_offset or 0),
+        )
+
+    def _column(self, number: int, byte_offset: int) -> int:
+        text = self.line(number)
+        if text.isascii():
+            return byte_offset + 1
+        return len(text.encode("utf-8", "surrogatepass")[:byte_offset].decode("utf-8", "replace")) + 1
+
+    def source(self, node: ast.expr | ast.stmt) -> str:
+        """The text of a node as its author wrote it, without parentheses around it."""
+        region = self.span(node)
+        lines = self._lines[region.start_line - 1 : region.end_line]
+        lines[-1] = lines[-1][: region.end_column - 1]
+        lines[0] = lines[0][region.start_column - 1 :]
+        return "\n".join(lines)
+
+    def operand_source(self, node: ast.expr) -> str:
+        """The same, in parentheses unless `.method()` and every operator may follow or precede it."""
+        text = self.source(node)
+        is_number = isinstance(node, ast.Constant) and not isinstance(node.value, (str, bytes))
+        if is_number or not isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)):
+            return f"({text})"
+        return text
+
+    def is_parenthesised(self, node: ast.expr) -> bool:
+        """Whether a pair of parentheses encloses nothing but this node. Those of a call count as well."""
+        region = self.span(node)
+        before = self.line(region.start_line)[: region.start_column - 1].rstrip()
+        after = self.line(region.end_line)[region.end_column - 1 :].lstrip()
+        return before.endswith("(") and after.startswith(")")
+
     # --- names -------------------------------------------------------------------------------------------------
+
+    def spelling(self, qualified: str) -> str | None:
+        """How this file can write a dotted name of torch: `F.softplus`, `torch.nn.functional.softplus`.
+
+        The longest import that leads there wins; None when no import does.
+        """
+        best: tuple[int, str] | None = None
+        for alias, target in self.imports.items():
+            if (qualified == target or qualified.startswith(f"{target}.")) and (best is None or len(target) > best[0]):
+                best = (len(target), alias + qualified.removeprefix(target))
+        return best[1] if best is not None else None
 
     @cached_property
     def imports(self) -> dict[str, str]:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from analyzer.concrete import Places
 from analyzer.context import DeadlineError, FileContext
-from analyzer.findings import Finding, Region, Related, StaticAnalysis, Suppression, TargetDeclaration
+from analyzer.findings import Finding, Fix, Region, Related, StaticAnalysis, Suppression, TargetDeclaration
 from analyzer.fingerprints import Fingerprinter, normalised_source
 from analyzer.modules import ModuleLayout
 from analyzer.outline import Outline, outline_of
 from analyzer.registry import all_rules
+from analyzer.rewriting import fix_of
 from analyzer.rules.base import Hit, Rule
 from analyzer.rules.engine_notes import (
     EngineNote,
@@ -226,6 +227,7 @@ class _Reporter:
             message=hit.message,
             settled_by=rule.settled_by,
             hypothesis=hit.hypothesis,
+            fix=fix_of(self._file, hit.fix) if hit.fix is not None else Fix(),
             related=tuple(Related(self._places.region(node), message) for node, message in hit.related),
         )
 

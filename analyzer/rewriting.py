@@ -1,0 +1,136 @@
+"""Turns the rewrite that a rule proposes into edits of the text: exact regions, parentheses, indentation.
+
+Only the text of the replaced nodes changes, so that formatting and comments around them stay. A rewrite that can't be
+carried out here (a node inside an f-string, a text that does not parse) yields no fix, never a wrong one. This module
+must not know rules or apply anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from typing import TYPE_CHECKING
+
+from analyzer.findings import Edit, Fix, Region
+from analyzer.rules.base import Replacement, Rewrite
+
+if TYPE_CHECKING:
+    from analyzer.context import FileContext
+
+# Binding strength of operators, loosest first, after the table in the language reference.
+_LAMBDA, _CONDITIONAL, _OR, _AND, _NOT, _COMPARISON, _BIT_OR, _BIT_XOR, _BIT_AND, _SHIFT = range(1, 11)
+_SUM, _PRODUCT, _SIGN, _POWER, _AWAIT, _ATOM = range(11, 17)
+_TUPLE = 0
+_BINARY: dict[type[ast.operator], int] = {
+    ast.BitOr: _BIT_OR,
+    ast.BitXor: _BIT_XOR,
+    ast.BitAnd: _BIT_AND,
+    ast.LShift: _SHIFT,
+    ast.RShift: _SHIFT,
+    ast.Add: _SUM,
+    ast.Sub: _SUM,
+    ast.Mult: _PRODUCT,
+    ast.Div: _PRODUCT,
+    ast.FloorDiv: _PRODUCT,
+    ast.Mod: _PRODUCT,
+    ast.MatMult: _PRODUCT,
+    ast.Pow: _POWER,
+}
+
+
+def fix_of(file: FileContext, rewrite: Rewrite) -> Fix:
+    """The edits that carry out a rewrite; no edits, and no safety, where that can't be done."""
+    edits: list[Edit] = []
+    for replacement in rewrite.replacements:
+        edit = _edit(file, replacement)
+        if edit is None:
+            return Fix()
+        edits.append(edit)
+    return Fix(rewrite.safety, tuple(sorted(edits, key=lambda edit: edit.region)))
+
+
+def _edit(file: FileContext, replacement: Replacement) -> Edit | None:
+    node = replacement.node
+    if any(isinstance(outer, ast.JoinedStr) for outer in file.ancestors(node)):
+        return None
+    region = file.span(node)
+    if isinstance(node, ast.stmt):
+        text = _statements(replacement.text, region, file)
+    else:
+        text = expression_text(file, node, replacement.text)
+    return Edit(region, text) if text is not None else None
+
+
+def _statements(text: str, region: Region, file: FileContext) -> str | None:
+    try:
+        parsed = ast.parse(text)
+    except SyntaxError:
+        return None
+    if not parsed.body:
+        text = "pass"
+    indentation = file.line(region.start_line)[: region.start_column - 1]
+    if indentation.strip():
+        return text if "\n" not in text.strip() else None  # it shares its line with another statement
+    return textwrap.indent(text.strip("\n"), indentation)[len(indentation) :]
+
+
+def expression_text(file: FileContext, node: ast.expr, text: str) -> str | None:
+    """`text` with the parentheses that it needs in the place of `node`; None when it is no expression."""
+    try:
+        parsed = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        try:
+            parsed = ast.parse(f"({text})", mode="eval").body
+        except SyntaxError:
+            return None
+    spread = "\n" in text and strength(parsed) < _ATOM
+    if strength(parsed) < _required(file, node) or spread:
+        return f"({text.strip()})"
+    return text.strip()
+
+
+def strength(node: ast.expr) -> int:
+    """How tightly the outermost operator of an expression binds."""
+    if isinstance(node, ast.BinOp):
+        return _BINARY[type(node.op)]
+    if isinstance(node, ast.BoolOp):
+        return _OR if isinstance(node.op, ast.Or) else _AND
+    if isinstance(node, ast.UnaryOp):
+        return _NOT if isinstance(node.op, ast.Not) else _SIGN
+    if isinstance(node, (ast.Tuple, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Starred)):
+        return _TUPLE
+    table: dict[type[ast.expr], int] = {
+        ast.Lambda: _LAMBDA,
+        ast.IfExp: _CONDITIONAL,
+        ast.Compare: _COMPARISON,
+        ast.Await: _AWAIT,
+    }
+    return table.get(type(node), _ATOM)
+
+
+def _required(file: FileContext, node: ast.expr) -> int:
+    """How tightly an expression in the place of `node` must bind to stand there without parentheses."""
+    parent = file.parent(node)
+    if not isinstance(parent, ast.expr) or file.is_parenthesised(node):
+        return _TUPLE + 1
+    if isinstance(parent, ast.BinOp):
+        return _required_operand(parent, node)
+    if isinstance(parent, (ast.UnaryOp, ast.Await)):
+        return strength(parent)
+    if isinstance(parent, (ast.BoolOp, ast.Compare, ast.IfExp)):
+        return strength(parent) + 1
+    return _ATOM if _is_head(parent, node) else _TUPLE + 1
+
+
+def _required_operand(parent: ast.BinOp, node: ast.expr) -> int:
+    own = strength(parent)
+    if isinstance(parent.op, ast.Pow):
+        return own + 1 if node is parent.left else _SIGN
+    return own if node is parent.left else own + 1
+
+
+def _is_head(parent: ast.expr, node: ast.expr) -> bool:
+    """Whether the node is what `.attribute`, a call's parentheses or an index is applied to."""
+    if isinstance(parent, ast.Call):
+        return parent.func is node
+    return isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is node
