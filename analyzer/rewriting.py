@@ -53,25 +53,36 @@ def _edit(file: FileContext, replacement: Replacement) -> Edit | None:
     node = replacement.node
     if any(isinstance(outer, ast.JoinedStr) for outer in file.ancestors(node)):
         return None
-    region = file.span(node)
     if isinstance(node, ast.stmt):
-        text = _statements(replacement.text, region, file)
-    else:
-        text = expression_text(file, node, replacement.text)
-    return Edit(region, text) if text is not None else None
+        return _statements(file, node, replacement.text)
+    text = expression_text(file, node, replacement.text)
+    return Edit(file.span(node), text) if text is not None else None
 
 
-def _statements(text: str, region: Region, file: FileContext) -> str | None:
+def _statements(file: FileContext, node: ast.stmt, text: str) -> Edit | None:
+    """Statements in the place of one; with none, its lines go, or `pass` takes them in an otherwise empty block."""
+    region = file.span(node)
+    indentation = file.line(region.start_line)[: region.start_column - 1]
+    rest = file.line(region.end_line)[region.end_column - 1 :].strip()
+    alone = not indentation.strip() and (not rest or rest.startswith("#"))
     try:
-        parsed = ast.parse(text)
+        count = len(ast.parse(text).body)
     except SyntaxError:
         return None
-    if not parsed.body:
+    if count == 0:
+        if alone and _has_siblings(file, node):
+            return Edit(Region(region.path, region.start_line, 1, region.end_line + 1, 1), "")
         text = "pass"
-    indentation = file.line(region.start_line)[: region.start_column - 1]
-    if indentation.strip():
-        return text if "\n" not in text.strip() else None  # it shares its line with another statement
-    return textwrap.indent(text.strip("\n"), indentation)[len(indentation) :]
+    if count > 1 and not alone:
+        return None
+    indented = textwrap.indent(text.strip("\n"), indentation if alone else "")
+    return Edit(region, indented.lstrip() if alone else indented)
+
+
+def _has_siblings(file: FileContext, node: ast.stmt) -> bool:
+    parent = file.parent(node)
+    blocks = [getattr(parent, field, None) for field in ("body", "orelse", "finalbody")]
+    return any(isinstance(block, list) and node in block and len(block) > 1 for block in blocks)
 
 
 def expression_text(file: FileContext, node: ast.expr, text: str) -> str | None:
