@@ -9,12 +9,16 @@ import ast
 import time
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from analyzer.findings import Region
 from analyzer.singularities import Singularities
 from analyzer.syntax import FunctionNode, SyntaxIndex, dotted_name, parameters
+from analyzer.values.domain import UNKNOWN, Value
 from analyzer.values.evaluate import Evaluator
+
+if TYPE_CHECKING:
+    from analyzer.package import Package
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -42,15 +46,26 @@ class DeadlineError(Exception):
 class FileContext:
     """One parsed file. `path` is relative to the snapshot, `module` its dotted name, `text` the decoded source.
 
-    `deadline` is the value of `time.monotonic()` from which `check_deadline` raises.
+    `deadline` is the value of `time.monotonic()` from which `check_deadline` raises. `package` knows the other files
+    of the snapshot; without it, what they define is unknown.
     """
 
-    def __init__(self, *, path: str, module: str, text: str, tree: ast.Module, deadline: float = float("inf")) -> None:
+    def __init__(
+        self,
+        *,
+        path: str,
+        module: str,
+        text: str,
+        tree: ast.Module,
+        deadline: float = float("inf"),
+        package: Package | None = None,
+    ) -> None:
         self.path = path
         self.module = module
         self.text = text
         self.tree = tree
         self._deadline = deadline
+        self._package = package
 
     def release(self) -> None:
         """Lets go of everything, so that the tree is freed at once: it and the analyses hold each other."""
@@ -60,6 +75,10 @@ class FileContext:
         """Raises DeadlineError when the file has had its time. Call it wherever work grows with the file."""
         if time.monotonic() > self._deadline:
             raise DeadlineError
+
+    def extend_deadline(self, deadline: float) -> None:
+        """Another time limit, for another question."""
+        self._deadline = deadline
 
     @cached_property
     def index(self) -> SyntaxIndex:
@@ -278,6 +297,10 @@ class FileContext:
     def values(self) -> Evaluator:
         """What the expressions of this file may be."""
         return Evaluator(self)
+
+    def imported_value(self, qualified: str) -> Value:
+        """What a function of another file of the snapshot returns, by the name under which this file imports it."""
+        return self._package.value(qualified, self.path) if self._package is not None else UNKNOWN
 
     @cached_property
     def singularities(self) -> Singularities:

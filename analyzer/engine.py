@@ -1,276 +1,59 @@
-"""Reads files, shows them to the rules, and turns what the rules say into findings.
+"""Analyses the files of a snapshot, or one file by itself.
 
-This module must not know single rules (but for the engine's own notes), and must never raise for what a file
-contains: a file that can't be analysed is a finding of its own (GP001, GP002), and the others go on.
+This module must not know rules, and must never raise for what a file contains: a file that can't be analysed is a
+finding of its own (GP001, GP002), and the others go on.
 """
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from analyzer.concrete import Places
-from analyzer.context import DeadlineError, FileContext
-from analyzer.findings import Finding, Fix, Region, Related, StaticAnalysis, Suppression, TargetDeclaration
-from analyzer.fingerprints import Fingerprinter, normalised_source
+from analyzer.file_analysis import FileResult, Surroundings, analyze_path, analyze_text
+from analyzer.findings import Finding, StaticAnalysis, Suppression, TargetDeclaration
 from analyzer.modules import ModuleLayout
-from analyzer.outline import Outline, outline_of
-from analyzer.registry import all_rules
-from analyzer.rewriting import fix_of
-from analyzer.rules.base import Hit, Rule
-from analyzer.rules.engine_notes import (
-    EngineNote,
-    SuppressionWithoutReasonNote,
-    SyntaxErrorNote,
-    UnreadableFileNote,
-    UnusedSuppressionNote,
-)
-from analyzer.source import (
-    InvalidSyntaxError,
-    UnreadableSourceError,
-    collection_paused,
-    decode,
-    normalise,
-    parse,
-    require_size,
-)
-from analyzer.suppressions import SuppressionComment, SuppressionTable, find_comments
+from analyzer.options import DEFAULT_OPTIONS, AnalyzerOptions
+from analyzer.outline import Outline
+from analyzer.package import Package
 from analyzer.targets import targets_of
 
-_MENTIONS_TORCH = re.compile(r"\btorch\b")
-
-
-@dataclass(frozen=True, slots=True)
-class AnalyzerOptions:
-    """What to run and how far to go.
-
-    `rules`: ids to run (None: all). `max_bytes`: larger files are refused (GP002); the largest of 6,292 files of ten
-    packages has 0.4 MiB. `max_seconds_per_file`: a file that takes longer is given up (GP002).
-    """
-
-    rules: frozenset[str] | None = None
-    max_bytes: int = 4 * 1024 * 1024
-    max_seconds_per_file: float = 20.0
-
-    def runs(self, rule: str) -> bool:
-        return self.rules is None or rule in self.rules
-
-
-DEFAULT_OPTIONS = AnalyzerOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class _Note:
-    """A remark of the engine's own; `subject` tells two of one kind apart in a fingerprint."""
-
-    kind: type[EngineNote]
-    region: Region
-    message: str
-    subject: str = ""
-
-
-class RuleFailedError(Exception):
-    """A rule raised something that is no property of the file but a mistake of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class _FileResult:
-    findings: tuple[Finding, ...]
-    suppressed: tuple[Suppression, ...] = ()
-    lines: int = 0
-    outline: Outline | None = None
+__all__ = ["DEFAULT_OPTIONS", "AnalyzerOptions", "analyze_files", "analyze_source"]
 
 
 def analyze_files(root: Path, paths: Sequence[str], *, options: AnalyzerOptions = DEFAULT_OPTIONS) -> StaticAnalysis:
     """Analyses files of a snapshot; `paths` are relative to `root`, with forward slashes. Never raises for a file."""
     distinct = sorted(set(paths))
     layout = ModuleLayout(distinct)
-    findings: list[Finding] = []
-    suppressed: list[Suppression] = []
-    outlines: list[Outline] = []
-    lines = 0
-    for path in distinct:
-        result = _analyze_path(root / path, path, layout, options)
-        findings.extend(result.findings)
-        suppressed.extend(result.suppressed)
-        lines += result.lines
-        if result.outline is not None:
-            outlines.append(result.outline)
-    return StaticAnalysis(
-        findings=tuple(findings),
-        suppressed=tuple(suppressed),
-        targets=targets_of(outlines, distinct),
-        files=len(distinct),
-        lines=lines,
-    )
+    package = Package(root, distinct, layout)
+    surroundings = Surroundings(layout, package)
+    try:
+        results = [analyze_path(root / path, path, surroundings, options) for path in distinct]
+    finally:
+        package.release()
+    return _joined(results, distinct)
 
 
 def analyze_source(
     source: bytes | str, path: str = "<source>", *, options: AnalyzerOptions = DEFAULT_OPTIONS
 ) -> StaticAnalysis:
     """Analyses one file given as text or bytes, as if it stood alone at `path`. Never raises for its content."""
-    result = _analyze(source, path, ModuleLayout([path]), options)
-    targets: tuple[TargetDeclaration, ...] = ()
-    if result.outline is not None:
-        targets = targets_of([result.outline], [path])
-    return StaticAnalysis(result.findings, result.suppressed, targets, 1, result.lines)
+    return _joined([analyze_text(source, path, Surroundings(ModuleLayout([path])), options)], [path])
 
 
-def _analyze_path(file: Path, path: str, layout: ModuleLayout, options: AnalyzerOptions) -> _FileResult:
-    try:
-        require_size(file.stat().st_size, options.max_bytes)
-        data = file.read_bytes()
-    except OSError as error:
-        return _unreadable(path, f"can't be opened: {error.strerror or error}", 1, options)
-    except UnreadableSourceError as error:
-        return _unreadable(path, error.reason, error.line, options)
-    return _analyze(data, path, layout, options)
-
-
-def _analyze(source: bytes | str, path: str, layout: ModuleLayout, options: AnalyzerOptions) -> _FileResult:
-    with collection_paused():
-        return _read_and_analyze(source, path, layout, options)
-
-
-def _read_and_analyze(source: bytes | str, path: str, layout: ModuleLayout, options: AnalyzerOptions) -> _FileResult:
-    deadline = time.monotonic() + options.max_seconds_per_file
-    try:
-        text = decode(source, max_bytes=options.max_bytes) if isinstance(source, bytes) else normalise(source)
-        tree = parse(text)
-    except UnreadableSourceError as error:
-        return _unreadable(path, error.reason, error.line, options)
-    except InvalidSyntaxError as error:
-        region = Region(path, error.line, error.column, error.line, error.column + 1)
-        message = f"Not valid Python: {error.reason} (line {error.line}). Nothing in this file was analysed."
-        return _FileResult(_notes([_Note(SyntaxErrorNote, region, message)], path, options))
-    file = FileContext(path=path, module=layout.locate(path)[1], text=text, tree=tree, deadline=deadline)
-    lines = text.count("\n") + (not text.endswith("\n") and bool(text))
-    try:
-        outline = outline_of(file)
-        findings, suppressed = _apply_rules(file, options)
-    except DeadlineError:
-        reason = f"the analysis took longer than {options.max_seconds_per_file:g} s and was given up"
-        return _unreadable(path, reason, 1, options)
-    except RuleFailedError as error:
-        return _unreadable(path, str(error), 1, options)
-    except RecursionError:
-        return _unreadable(path, "nested too deeply to be analysed", 1, options)
-    finally:
-        file.release()
-    return _FileResult(findings, suppressed, lines, outline)
-
-
-def _apply_rules(file: FileContext, options: AnalyzerOptions) -> tuple[tuple[Finding, ...], tuple[Suppression, ...]]:
-    hits: list[tuple[Rule, Hit]] = []
-    if _MENTIONS_TORCH.search(file.text):
-        for rule in all_rules():
-            if options.runs(rule.id) and (not rule.triggers or any(word in file.text for word in rule.triggers)):
-                file.check_deadline()
-                hits.extend(_hits_of(rule, file))
-    comments = find_comments(file.text)
-    if not hits and not comments:
-        return (), ()
-    return _Reporter(file, options, comments).report(hits)
-
-
-def _hits_of(rule: Rule, file: FileContext) -> list[tuple[Rule, Hit]]:
-    try:
-        return [(rule, hit) for hit in rule.check(file)]
-    except (DeadlineError, RecursionError):
-        raise
-    except Exception as error:
-        # A mistake in one rule costs this file, with a note that names the rule, and not the whole snapshot.
-        raise RuleFailedError(f"rule {rule.id} failed on it ({type(error).__name__}: {error})") from error
-
-
-class _Reporter:
-    """Turns the hits in one file into findings, some of them suppressed."""
-
-    def __init__(self, file: FileContext, options: AnalyzerOptions, comments: list[SuppressionComment]) -> None:
-        self._file = file
-        self._options = options
-        self._places = Places(file.path, file.text, file.index.parents)
-        self._fingerprinter = Fingerprinter(file.path)
-        self._table = SuppressionTable(comments)
-
-    def report(self, hits: list[tuple[Rule, Hit]]) -> tuple[tuple[Finding, ...], tuple[Suppression, ...]]:
-        placed = [(self._places.region(hit.node), rule, hit) for rule, hit in hits]
-        placed.sort(key=lambda item: (item[0], item[1].id))
-        findings: list[Finding] = []
-        suppressed: list[Suppression] = []
-        for region, rule, hit in placed:
-            finding = self._finding(region, rule, hit)
-            lines = range(region.start_line, region.end_line + 1)
-            comment = self._table.match(rule.id, lines, self._places.statement_line(hit.node))
-            if comment is None:
-                findings.append(finding)
-            else:
-                suppressed.append(Suppression(finding, comment.reason))
-        findings.extend(_notes(self._comment_notes(), self._file.path, self._options))
-        findings.sort(key=lambda finding: (finding.region, finding.rule))
-        return tuple(findings), tuple(suppressed)
-
-    def _finding(self, region: Region, rule: Rule, hit: Hit) -> Finding:
-        symbol = self._file.symbol(hit.node)
-        source = normalised_source(hit.node, self._file.text)
-        return Finding(
-            fingerprint=self._fingerprinter.fingerprint(rule.id, symbol, source),
-            rule=rule.id,
-            name=rule.name,
-            severity=hit.severity or rule.severity,
-            confidence=hit.confidence or rule.confidence,
-            region=region,
-            symbol=symbol,
-            message=hit.message,
-            settled_by=rule.settled_by,
-            hypothesis=hit.hypothesis,
-            fix=fix_of(self._file, hit.fix) if hit.fix is not None else Fix(),
-            related=tuple(Related(self._places.region(node), message) for node, message in hit.related),
-        )
-
-    def _comment_notes(self) -> list[_Note]:
-        known = {rule.id for rule in all_rules()}
-        notes: list[_Note] = []
-        for comment in self._table.comments:
-            region = Region(self._file.path, comment.line, comment.column, comment.line, comment.end_column)
-            names = ", ".join(comment.rules)
-            if not comment.rules:
-                message = "This comment names no rule and silences nothing; write `# gradproof: ignore[GP101] reason`."
-                notes.append(_Note(SuppressionWithoutReasonNote, region, message))
-            elif not comment.reason:
-                message = f"No reason is given for ignoring {names}, so nothing is silenced."
-                notes.append(_Note(SuppressionWithoutReasonNote, region, message, names))
-            else:
-                for rule in comment.rules:
-                    if rule not in known:
-                        notes.append(_Note(UnusedSuppressionNote, region, f"There is no rule {rule}.", rule))
-                    elif rule not in comment.used and self._options.runs(rule):
-                        message = f"{rule} finds nothing here: remove the comment."
-                        notes.append(_Note(UnusedSuppressionNote, region, message, rule))
-        return notes
-
-
-def _unreadable(path: str, reason: str, line: int, options: AnalyzerOptions) -> _FileResult:
-    message = f"Not analysed: {reason}."
-    return _FileResult(_notes([_Note(UnreadableFileNote, Region(path, line, 1, line, 1), message)], path, options))
-
-
-def _notes(notes: list[_Note], path: str, options: AnalyzerOptions) -> tuple[Finding, ...]:
-    fingerprinter = Fingerprinter(path)
-    return tuple(
-        Finding(
-            fingerprint=fingerprinter.fingerprint(note.kind.id, "", note.subject),
-            rule=note.kind.id,
-            name=note.kind.name,
-            severity=note.kind.severity,
-            confidence=note.kind.confidence,
-            region=note.region,
-            symbol="",
-            message=note.message,
-        )
-        for note in notes
-        if options.runs(note.kind.id)
+def _joined(results: Sequence[FileResult], paths: Sequence[str]) -> StaticAnalysis:
+    findings: list[Finding] = []
+    suppressed: list[Suppression] = []
+    outlines: list[Outline] = []
+    for result in results:
+        findings.extend(result.findings)
+        suppressed.extend(result.suppressed)
+        if result.outline is not None:
+            outlines.append(result.outline)
+    targets: tuple[TargetDeclaration, ...] = targets_of(outlines, paths)
+    return StaticAnalysis(
+        findings=tuple(findings),
+        suppressed=tuple(suppressed),
+        targets=targets,
+        files=len(paths),
+        lines=sum(result.lines for result in results),
     )

@@ -24,6 +24,7 @@ from analyzer.values.domain import (
     UNKNOWN_TENSOR,
     Gradient,
     Kind,
+    Precision,
     Value,
     Zero,
     add,
@@ -37,6 +38,7 @@ from analyzer.values.domain import (
     subtract,
 )
 from analyzer.values.operations import Operation, evaluate_operation
+from analyzer.values.surroundings import autocast
 
 if TYPE_CHECKING:
     from analyzer.context import FileContext
@@ -70,6 +72,32 @@ _ELEMENTS = {
     "unravel_index": Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO),
     "meshgrid": Value(Kind.TENSOR, gradient=Gradient.NO),
 }
+_PRECISIONS = {
+    f"torch.{name}": precision
+    for names, precision in (
+        (("half", "float16"), Precision.HALF),
+        (("bfloat16",), Precision.BFLOAT16),
+        (("float", "float32"), Precision.SINGLE),
+        (("double", "float64"), Precision.DOUBLE),
+    )
+    for name in names
+}
+# What autocast runs in 16 bits, and what it runs in float32 (the lists of torch's documentation for CUDA).
+_AUTOCAST_LOW = frozenset(
+    {
+        *("matmul", "mm", "mv", "bmm", "addmm", "addbmm", "baddbmm", "linear", "bilinear", "einsum", "prelu"),
+        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "chain_matmul"),
+        "scaled_dot_product_attention",
+    }
+)
+_AUTOCAST_SINGLE = frozenset(
+    {
+        *("acos", "asin", "cosh", "cosine_similarity", "cumprod", "cumsum", "dist", "cdist", "erfinv", "exp", "expm1"),
+        *("layer_norm", "group_norm", "log", "log10", "log2", "log1p", "log_softmax", "softmax", "softmin", "softplus"),
+        *("norm", "pow", "prod", "reciprocal", "rsqrt", "sinh", "sum", "tan", "mse_loss", "l1_loss", "smooth_l1_loss"),
+        *("kl_div", "nll_loss", "cross_entropy", "huber_loss", "renorm", "logsumexp", "pdist"),
+    }
+)
 _TENSOR_SHAPE_ATTRIBUTES = frozenset({"shape", "ndim"})
 _VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
@@ -109,6 +137,18 @@ class Evaluator:
             self._provisional.clear()
             self._values[expression] = result
         return result
+
+    def precision(self, expression: ast.expr) -> Precision:
+        """The floating-point type that an expression names (`torch.float16`, `x.dtype`), or that a tensor has."""
+        qualified = self._file.qualified_name(expression)
+        if qualified is not None:
+            return _PRECISIONS.get(qualified, Precision.UNKNOWN)
+        if isinstance(expression, ast.Attribute) and expression.attr == "dtype":
+            return self.value(expression.value).precision
+        definition = self.single_definition(expression)
+        if definition is not None and self._file.qualified_name(definition) in _PRECISIONS:
+            return _PRECISIONS[self._file.qualified_name(definition) or ""]
+        return self.value(expression).precision
 
     def definitions(self, expression: ast.expr) -> list[Binding]:
         """The assignments that a name (or `self.attribute`) may stand for, in its own function only."""
@@ -209,7 +249,11 @@ class Evaluator:
                 return spread
         if isinstance(expression.op, ast.Mult) and _same_source(expression.left, expression.right):
             return squared(self.value(expression.left), node=expression)
-        return _combine(expression.op, self.value(expression.left), self.value(expression.right), expression)
+        result = _combine(expression.op, self.value(expression.left), self.value(expression.right), expression)
+        if isinstance(expression.op, ast.MatMult):
+            low = autocast(self._file, expression)
+            return replace(result, precision=low) if low is not None else result
+        return result
 
     def _spread(self, left: ast.expr, right: ast.expr) -> Value | None:
         """The difference between a tensor's maximum and its minimum, which is zero when all elements are equal."""
@@ -458,10 +502,21 @@ class Evaluator:
             if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
                 return self._method_call(call, call.func)
             operation = self.operation(call)
-            known = evaluate_operation(operation, self) if operation is not None else None
+            known = self._of_operation(operation) if operation is not None else None
             if known is not None:
                 return known
         return UNKNOWN
+
+    def _of_operation(self, operation: Operation) -> Value | None:
+        """What the table says, in the type that an autocast region gives it."""
+        known = evaluate_operation(operation, self)
+        if known is None or known.is_number or known.is_discrete:
+            return known
+        if operation.name in _AUTOCAST_LOW or operation.name in _AUTOCAST_SINGLE:
+            low = autocast(self._file, operation.call)
+            if low is not None:
+                return replace(known, precision=low if operation.name in _AUTOCAST_LOW else Precision.SINGLE)
+        return known
 
     def _imported_call(self, call: ast.Call, qualified: str) -> Value:
         if qualified.startswith(_NUMBER_MODULES):
@@ -474,9 +529,9 @@ class Evaluator:
             return SOME_NUMBER
         if qualified.startswith(("torch.", "einops.")):
             operation = self.operation(call)
-            known = evaluate_operation(operation, self) if operation is not None else None
+            known = self._of_operation(operation) if operation is not None else None
             return known if known is not None else UNKNOWN
-        return UNKNOWN
+        return self._file.imported_value(qualified)
 
     def _named_call(self, call: ast.Call, name: str) -> Value:
         arguments = call.args
@@ -522,6 +577,10 @@ class Evaluator:
             if isinstance(owner, ast.Module) or owner is self._file.enclosing_function(call):
                 return function
         return None
+
+    def returned(self, function: FunctionNode) -> Value:
+        """What a function of this file returns, whatever it is given."""
+        return self._helper(function)
 
     def _helper(self, function: FunctionNode) -> Value:
         """What a function of this file returns, whatever it is given."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import engine
+from analyzer import file_analysis
 from analyzer.engine import AnalyzerOptions, analyze_files, analyze_source
 from analyzer.findings import Finding, Severity, StaticAnalysis
 from analyzer.rules.division import HandNormalisation
@@ -175,7 +175,7 @@ def test_a_file_without_torch_is_parsed_and_nothing_more(monkeypatch: pytest.Mon
     def unexpected() -> None:
         raise AssertionError("rules were asked for")
 
-    monkeypatch.setattr(engine, "all_rules", unexpected)
+    monkeypatch.setattr(file_analysis, "all_rules", unexpected)
     assert rules(analyze_source("def unit(x):\n    return x / x.norm()\n")) == []
 
 
