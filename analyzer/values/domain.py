@@ -35,6 +35,21 @@ class Gradient(Enum):
     UNKNOWN = "unknown"
 
 
+class Precision(Enum):
+    """The floating-point type of a tensor, where the source says it; UNKNOWN says nothing about it."""
+
+    UNKNOWN = "unknown"
+    HALF = "float16"
+    BFLOAT16 = "bfloat16"
+    SINGLE = "float32"
+    DOUBLE = "float64"
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is one of the 16-bit types."""
+        return self in (Precision.HALF, Precision.BFLOAT16)
+
+
 class Zero(IntEnum):
     """How plausible it is that a value is exactly zero.
 
@@ -60,6 +75,7 @@ class Value:
     (a probability rounds to 1, a clamp stops there), so that the bound minus the value is zero. `mask` marks
     selections and counts of them, `parameter` a trained parameter itself. `screened`: a selection before this (a double
     `where`, an index by a mask) kept unwanted places away, so that zero is no more likely than for anything else.
+    `precision` is the floating-point type, where a cast, a `dtype=` or an autocast region fixes it.
     """
 
     kind: Kind = Kind.UNKNOWN
@@ -75,6 +91,7 @@ class Value:
     screened: bool = False
     mask: bool = False
     parameter: bool = False
+    precision: Precision = Precision.UNKNOWN
 
     @property
     def positive(self) -> bool:
@@ -159,7 +176,26 @@ def join(values: list[Value]) -> Value:
         reaches_high=any(value.reaches_high for value in values if value.high == high),
         mask=any(value.mask for value in values),
         parameter=any(value.parameter for value in values),
+        precision=_joined_precision(values),
     )
+
+
+def _joined_precision(values: list[Value]) -> Precision:
+    """What all tensors among the alternatives agree on; a Python number takes the type of what it meets."""
+    found = {value.precision for value in values if not value.is_number}
+    return found.pop() if len(found) == 1 else Precision.UNKNOWN
+
+
+def promoted(left: Value, right: Value) -> Precision:
+    """The type of an arithmetic result: a Python number does not widen a tensor (measured: half + 1e-3 is half)."""
+    if left.is_number:
+        return right.precision
+    if right.is_number or left.precision is right.precision:
+        return left.precision
+    both = {left.precision, right.precision}
+    if Precision.UNKNOWN in both:
+        return Precision.UNKNOWN
+    return Precision.DOUBLE if Precision.DOUBLE in both else Precision.SINGLE
 
 
 def _joined_kind(values: list[Value]) -> Kind:
@@ -196,7 +232,11 @@ def combined_kind(left: Value, right: Value) -> Kind:
 
 
 def _arithmetic(left: Value, right: Value) -> Value:
-    return Value(kind=combined_kind(left, right), gradient=combined_gradient([left, right]))
+    return Value(
+        kind=combined_kind(left, right),
+        gradient=combined_gradient([left, right]),
+        precision=promoted(left, right),
+    )
 
 
 def add(left: Value, right: Value) -> Value:
@@ -209,9 +249,9 @@ def add(left: Value, right: Value) -> Value:
         high_open=left.high_open or right.high_open,
     )
     if left.constant == 0:
-        return replace(right, kind=result.kind)
+        return replace(right, kind=result.kind, precision=result.precision)
     if right.constant == 0:
-        return replace(left, kind=result.kind)
+        return replace(left, kind=result.kind, precision=result.precision)
     if left.non_negative and right.non_negative:
         weaker = min(left, right, key=lambda value: value.zero)
         result = replace(
@@ -303,7 +343,8 @@ def power(base: Value, exponent: Value, *, node: ast.AST | None = None) -> Value
     if constant == 0:
         return replace(result, low=1.0, high=1.0, zero=Zero.EXCLUDED)
     if constant > 0 and (base.non_negative or (constant.is_integer() and int(constant) % 2 == 0)):
-        return replace(squared(base, node=node), kind=result.kind, gradient=result.gradient)
+        even = squared(base, node=node)
+        return replace(even, kind=result.kind, gradient=result.gradient, precision=result.precision)
     return result
 
 
@@ -325,4 +366,5 @@ def squared(base: Value, *, node: ast.AST | None = None) -> Value:
         origin=base.origin or node,
         screened=base.screened,
         mask=base.mask,
+        precision=base.precision,
     ).settled()

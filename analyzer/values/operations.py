@@ -19,6 +19,7 @@ from analyzer.values.domain import (
     UNKNOWN,
     Gradient,
     Kind,
+    Precision,
     Value,
     Zero,
     add,
@@ -60,6 +61,8 @@ class Reader(Protocol):
 
     def value(self, expression: ast.expr) -> Value: ...
 
+    def precision(self, expression: ast.expr) -> Precision: ...
+
 
 _Transfer = Callable[[Operation, Value, Reader], Value]
 
@@ -76,7 +79,48 @@ def evaluate_operation(operation: Operation, reader: Reader) -> Value | None:
     if operand.is_number and not operation.qualified.startswith("torch"):
         # A method of an array or a Python number: none of a tensor's business.
         return SOME_NUMBER if operand.kind is Kind.NUMBER else Value(kind=Kind.ARRAY, gradient=Gradient.NO)
-    return transfer(operation, operand, reader)
+    result = transfer(operation, operand, reader)
+    precision = _precision_of(operation, name, operand, result, reader)
+    return result if precision is result.precision else replace(result, precision=precision)
+
+
+def _precision_of(operation: Operation, name: str, operand: Value, result: Value, reader: Reader) -> Precision:
+    """The floating-point type of a result: a cast or `dtype=` decides, everything else keeps that of its operand."""
+    if result.is_number or result.is_discrete:
+        return Precision.UNKNOWN
+    if name in _CASTS:
+        return _CASTS[name]
+    asked = next((keyword.value for keyword in operation.call.keywords if keyword.arg == "dtype"), None)
+    if name in _CONVERSIONS and asked is None:
+        asked = next((argument for argument in operation.arguments[:2] if not _is_device(argument)), None)
+    if asked is not None:
+        return reader.precision(asked)
+    if name in _NOT_OF_OPERAND:
+        return result.precision
+    return operand.precision
+
+
+def _is_device(expression: ast.expr) -> bool:
+    if isinstance(expression, ast.Constant):
+        return isinstance(expression.value, str)
+    return "device" in (terminal_name(expression) or "").lower() or "cuda" in ast.dump(expression)
+
+
+_CASTS = {
+    "half": Precision.HALF,
+    "bfloat16": Precision.BFLOAT16,
+    "float": Precision.SINGLE,
+    "double": Precision.DOUBLE,
+}
+_CONVERSIONS = frozenset({"to", "type", "type_as"})
+# Their type comes from both sides, from all parts, or from a default that the file does not show.
+_NOT_OF_OPERAND = frozenset(
+    {
+        *("zeros", "ones", "full", "rand", "randn", "empty", "eye", "linspace", "logspace", "tensor", "scalar_tensor"),
+        *("from_numpy", "cat", "concat", "concatenate", "stack", "hstack", "vstack", "where"),
+        *("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "maximum", "minimum"),
+    }
+)
 
 
 def _tensor(operand: Value, **known: object) -> Value:

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from analyzer.syntax import terminal_name
+from analyzer.values.domain import Precision
 
 if TYPE_CHECKING:
     from analyzer.context import FileContext
@@ -111,3 +112,40 @@ def surroundings(file: FileContext, node: ast.AST) -> Surroundings:
         if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and _ASIDE_FUNCTIONS.search(outer.name):
             return Surroundings.ASIDE
     return Surroundings.DIFFERENTIATED
+
+
+_AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})
+
+
+def autocast(file: FileContext, node: ast.AST) -> Precision | None:
+    """The low precision that products run in at this place; None outside of an autocast region.
+
+    Only what the file itself shows: a `with` statement or a decorator around the node.
+    """
+    if not file.calls("autocast"):
+        return None
+    for outer in file.ancestors(node):
+        contexts: list[ast.expr] = []
+        if isinstance(outer, (ast.With, ast.AsyncWith)):
+            contexts = [item.context_expr for item in outer.items]
+        elif isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            contexts = outer.decorator_list
+        for context in contexts:
+            if isinstance(context, ast.Call):
+                qualified = file.qualified_name(context.func)
+                if qualified in _AUTOCASTS:
+                    return _precision_of_autocast(file, context, qualified)
+    return None
+
+
+def _precision_of_autocast(file: FileContext, call: ast.Call, qualified: str) -> Precision | None:
+    """float16 on CUDA and bfloat16 on a CPU unless told otherwise (measured); None when it is switched off."""
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    enabled = keywords.get("enabled")
+    if isinstance(enabled, ast.Constant) and enabled.value is False:
+        return None
+    if "dtype" in keywords:
+        return file.values.precision(keywords["dtype"])
+    device = keywords.get("device_type", call.args[0] if call.args else None)
+    on_cpu = qualified.startswith("torch.cpu") or (isinstance(device, ast.Constant) and device.value == "cpu")
+    return Precision.BFLOAT16 if on_cpu else Precision.HALF
