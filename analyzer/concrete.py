@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 
 from analyzer.findings import Region
+from analyzer.newer_syntax import EXACT
 
 # libcst: 10,000 levels kill the process, 1,000 nested lists take 4 s, 150 of anything take nothing.
 _MAX_DEPTH = 100
@@ -78,7 +79,7 @@ class Places:
         found: ast.JoinedStr | None = None
         current: ast.AST | None = self._parents.get(node)
         while current is not None and not isinstance(current, ast.stmt):
-            if isinstance(current, ast.JoinedStr):
+            if isinstance(current, ast.JoinedStr) and not hasattr(current, EXACT):
                 found = current
             current = self._parents.get(current)
         return found

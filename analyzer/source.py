@@ -17,6 +17,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from analyzer.newer_syntax import parse_newer, python_2_reason
+
 # Codecs that take quadratic time on long input or are no encodings of source text.
 _REFUSED_CODECS = frozenset({"punycode", "idna", "undefined", "mbcs", "oem"})
 _NESTING_MESSAGES = ("too many nested parentheses", "too many levels of indentation", "too many statically nested")
@@ -123,13 +125,33 @@ def parse(text: str) -> ast.Module:
     try:
         with collection_paused(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            return _parse(text)
     except SyntaxError as error:
         message = error.msg or "invalid syntax"
+        line = error.lineno or 1
         if message.startswith(_NESTING_MESSAGES):
-            raise UnreadableSourceError(f"nested too deeply to be parsed ({message})", error.lineno or 1) from error
-        raise InvalidSyntaxError(message, error.lineno or 1, error.offset or 1) from error
+            raise UnreadableSourceError(f"nested too deeply to be parsed ({message})", line) from error
+        raise InvalidSyntaxError(_explained(message, text, line), line, error.offset or 1) from error
     except (RecursionError, MemoryError) as error:
         raise UnreadableSourceError("nested too deeply to be parsed") from error
     except ValueError as error:
         raise UnreadableSourceError(f"can't be parsed: {error}") from error
+
+
+def _parse(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        if (error.msg or "").startswith(_NESTING_MESSAGES):
+            raise
+        tree = parse_newer(text)
+        if tree is None:
+            raise
+        return tree
+
+
+def _explained(message: str, text: str, line: int) -> str:
+    """The parser's message, and what of Python 2 stands on the line."""
+    lines = text.split("\n", line)
+    what = python_2_reason(lines[line - 1]) if line <= len(lines) else None
+    return f"Python 2, which is not read: {what}" if what else message

@@ -6,10 +6,10 @@ This module must not know rules beyond their ids.
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
 from dataclasses import dataclass, field
+
+from analyzer.newer_syntax import Comment, comments
 
 _MARKER = "gradproof:"
 _COMMENT = re.compile(r"#\s*gradproof:\s*ignore\b\s*(?:\[(?P<rules>[^\]]*)\])?\s*(?P<reason>.*)$")
@@ -31,28 +31,19 @@ def find_comments(text: str) -> list[SuppressionComment]:
     """All suppression comments of a file, in order. Text inside string literals does not count."""
     if _MARKER not in text:
         return []
-    found: list[SuppressionComment] = []
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT and _MARKER in token.string:
-                comment = _read(token)
-                if comment is not None:
-                    found.append(comment)
-    except (tokenize.TokenError, SyntaxError, RecursionError):
-        # `tokenize` is stricter than the parser about a last line without an end; what it has read counts.
-        return found
-    return found
+    read = (_read(comment) for comment in comments(text) if _MARKER in comment.text)
+    return [comment for comment in read if comment is not None]
 
 
-def _read(token: tokenize.TokenInfo) -> SuppressionComment | None:
+def _read(comment: Comment) -> SuppressionComment | None:
     # Other tools' comments may stand before ours on the same line: `# gradproof: ignore[GP101] why`.
-    match = _COMMENT.search(token.string)
+    match = _COMMENT.search(comment.text)
     if match is None:
         return None
     rules = tuple(part.strip().upper() for part in (match["rules"] or "").split(",") if part.strip())
     reason = match["reason"].strip(" \t-:")
-    row, start = token.start
-    return SuppressionComment(row, start + match.start() + 1, token.end[1] + 1, rules, reason)
+    column = comment.column
+    return SuppressionComment(comment.line, column + match.start() + 1, column + len(comment.text) + 1, rules, reason)
 
 
 class SuppressionTable:

@@ -1,0 +1,468 @@
+"""Reads syntax that is newer than the interpreter: Python 3.12 to 3.14 on 3.11.
+
+`ast.parse` is fifty times faster than any parser that we could bring along, but knows its own version only. So where it
+fails, and only there, the newer constructs are written in older words that leave every line, and every column of what
+rules look at, where it was: type parameters and `type` become blanks, `except A, B` gets its parentheses, and an
+f-string (or t-string) whose fields an older tokenizer can't read becomes a tuple of its fields, which turns into an
+f-string again in the tree. This module must not decide what is an error: the parser judges the older text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+_TOKEN = re.compile(
+    r"""(?P<blank>[ \t\f]+|\\\n)
+    |(?P<comment>\#[^\n]*)
+    |(?P<newline>\n)
+    |(?P<string>(?:[bBuUrR]|[bB][rR]|[rR][bB]|[fFtT][rR]?|[rR][fFtT])?(?:'''|\"\"\"|'|"))
+    |(?P<name>[^\W\d]\w*)
+    |(?P<number>\.?\d[\w.]*)
+    |(?P<operator>:=|[=!<>]=|.)""",
+    re.VERBOSE,
+)
+_PLAIN_STRINGS = {
+    "'": re.compile(r"(?:[^'\\\n]+|\\.)*+'", re.DOTALL),
+    '"': re.compile(r'(?:[^"\\\n]+|\\.)*+"', re.DOTALL),
+    "'''": re.compile(r"(?:[^'\\]+|\\.|'(?!''))*+'''", re.DOTALL),
+    '"""': re.compile(r'(?:[^"\\]+|\\.|"(?!""))*+"""', re.DOTALL),
+}
+_LITERAL_PART = re.compile(r"[^'\"{}\\\n]+")
+_NAMED_CHARACTER = re.compile(r"\\N\{[^}\n]*\}")
+_DEBUG_EQUALS = re.compile(r"=[ \t\n]*(?=[}!:])")
+_CONVERSION = re.compile(r"!\s*\w*\s*")
+# An f-string in an f-string in an f-string … : the language sets no limit, people stop at three.
+_MAX_DEPTH = 30
+_NOT_A_NAME = frozenset({"is", "in", "and", "or", "if", "not", "for", "else", "as", "import"})
+_PYTHON_2 = (
+    (re.compile(r"\bprint\s+[^\s=(.,)\]}:]|\bprint\s*$"), "a `print` statement"),
+    (re.compile(r"\bexec\s+[\"'\w]"), "an `exec` statement"),
+    (re.compile(r"\braise\s+[\w.]+\s*,"), "`raise` with a comma"),
+    (re.compile(r"<>"), "the operator `<>`"),
+    (re.compile(r"`"), "back-ticks"),
+    (re.compile(r"\b(?:ur|UR|Ur)['\"]"), "a `ur` string"),
+    (re.compile(r"(?<![\w.])0\d+\b|\b\d+[lL]\b"), "a number of Python 2"),
+)
+
+
+# Set on an f-string whose fields are where their nodes say; Python 3.11 misplaces those that it parses itself.
+EXACT = "has_exact_fields"
+
+_Place = tuple[int, int, int, int]
+
+
+class _UnclearError(Exception):
+    """The text ends inside a string, or is nested beyond reason."""
+
+
+@dataclass(slots=True)
+class _Field:
+    """A replacement field: `start` is its brace, `expression_end` what follows its expression, `end` is behind it."""
+
+    start: int
+    expression_end: int
+    end: int
+    tokens: list[_Token]
+    nested: list[_Field]
+
+
+@dataclass(slots=True)
+class _Token:
+    kind: str
+    start: int
+    end: int
+    text: str
+    quote: str = ""
+    fields: list[_Field] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment: `line` from 1, `column` in characters from 0."""
+
+    line: int
+    column: int
+    text: str
+
+
+def parse_newer(text: str) -> ast.Module | None:
+    """The tree of a text that `ast.parse` refused; None when there is nothing in it that newer versions brought.
+
+    Raises what `ast.parse` raises when the text is wrong beside that; the places in the error are those of `text`.
+    """
+    try:
+        tokens = _Scanner(text).tokens()
+    except _UnclearError:
+        return None
+    rewriter = _Rewriter(text)
+    rewriter.rewrite(tokens)
+    if not rewriter.changed:
+        return None
+    tree = ast.parse(rewriter.result())
+    places = frozenset(rewriter.format_strings())
+    if places:
+        _restore_format_strings(tree, places)
+    return tree
+
+
+def comments(text: str) -> list[Comment]:
+    """Every comment of a valid source text, those inside the fields of f-strings included."""
+    try:
+        found = list(_comment_tokens(_Scanner(text).tokens()))
+    except _UnclearError:
+        return []
+    result: list[Comment] = []
+    line, line_start = 1, 0
+    for token in found:
+        line += text.count("\n", line_start, token.start)
+        line_start = text.rfind("\n", 0, token.start) + 1
+        result.append(Comment(line, token.start - line_start, token.text))
+    return result
+
+
+def python_2_reason(line: str) -> str | None:
+    """What on a line that does not parse is Python 2, if anything is."""
+    for pattern, what in _PYTHON_2:
+        if pattern.search(line):
+            return what
+    return None
+
+
+def _comment_tokens(tokens: Sequence[_Token]) -> Iterator[_Token]:
+    for token in tokens:
+        if token.kind == "comment":
+            yield token
+        for part in token.fields:
+            yield from _comment_tokens(part.tokens)
+
+
+def _restore_format_strings(tree: ast.Module, places: frozenset[_Place]) -> None:
+    """Makes the tuples that stand for f-strings into f-strings whose fields have exact places."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Tuple):
+            continue
+        if (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) not in places:
+            continue
+        values = [ast.copy_location(ast.FormattedValue(_plain(value), -1, None), value) for value in node.elts]
+        # In place: whatever holds the tuple holds the f-string from now on.
+        node.__class__ = ast.JoinedStr  # type: ignore[assignment]
+        node.__dict__ = {
+            "values": values,
+            EXACT: True,
+            **{name: getattr(node, name) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset")},
+        }
+
+
+def _plain(value: ast.expr) -> ast.expr:
+    """The expression of a field: `*a` alone is a tuple there."""
+    return ast.copy_location(ast.Tuple([value], ast.Load()), value) if isinstance(value, ast.Starred) else value
+
+
+class _Scanner:
+    """Cuts a text into tokens by the grammar of Python 3.14, strings with fields into those."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._depth = 0
+
+    def tokens(self) -> list[_Token]:
+        tokens, _ = self._code(0, in_field=False)
+        return tokens
+
+    def _code(self, at: int, *, in_field: bool) -> tuple[list[_Token], int]:
+        """Tokens up to the end of the text or, in a field, up to what ends its expression."""
+        text = self._text
+        found: list[_Token] = []
+        brackets = 0
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            assert match is not None  # the last alternative takes anything
+            kind, word = match.lastgroup or "", match[0]
+            if kind == "blank":
+                at = match.end()
+                continue
+            if kind == "string":
+                token = self._string(at, match.end(), word)
+                found.append(token)
+                at = token.end
+                continue
+            if kind == "operator":
+                if in_field and not brackets and self._ends_field(word, at):
+                    return found, at
+                brackets += (word in "([{") - (word in ")]}")
+            if kind != "newline" or not (brackets > 0 or in_field):
+                found.append(_Token(kind, at, match.end(), word))
+            at = match.end()
+        if in_field:
+            raise _UnclearError
+        return found, at
+
+    def _ends_field(self, operator: str, at: int) -> bool:
+        if operator == "=":
+            return _DEBUG_EQUALS.match(self._text, at) is not None
+        return operator in ("}", ":", ":=", "!")
+
+    def _string(self, start: int, body: int, opening: str) -> _Token:
+        prefix = opening.rstrip("'\"")
+        quote = opening[len(prefix) :]
+        if not set(prefix.lower()) & {"f", "t"}:
+            match = _PLAIN_STRINGS[quote].match(self._text, body)
+            if match is None:
+                raise _UnclearError
+            return _Token("string", start, match.end(), self._text[start : match.end()], quote)
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _UnclearError
+        fields, end = self._format_string(body, quote, raw="r" in prefix.lower())
+        self._depth -= 1
+        return _Token("string", start, end, "", quote, fields)
+
+    def _format_string(self, at: int, quote: str, *, raw: bool) -> tuple[list[_Field], int]:
+        """The fields of a string whose text begins at `at`, and where the string ends."""
+        text = self._text
+        fields: list[_Field] = []
+        while at < len(text):
+            character = text[at]
+            if text.startswith(quote, at):
+                return fields, at + len(quote)
+            if character == "\n" and len(quote) == 1:
+                break
+            if character == "\\":
+                named = None if raw else _NAMED_CHARACTER.match(text, at)
+                at = named.end() if named else at + (1 if text[at + 1 : at + 2] in ("{", "}") else 2)
+            elif character == "{" and not text.startswith("{{", at):
+                fields.append(self._field(at, quote))
+                at = fields[-1].end
+            elif character in "{}":
+                at += 2 if text.startswith(character * 2, at) else 1
+            else:
+                literal = _LITERAL_PART.match(text, at)
+                at = literal.end() if literal else at + 1
+        raise _UnclearError
+
+    def _field(self, start: int, quote: str) -> _Field:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _UnclearError
+        text = self._text
+        tokens, end = self._code(start + 1, in_field=True)
+        at = end
+        for pattern in (_DEBUG_EQUALS, _CONVERSION):
+            match = pattern.match(text, at)
+            at = match.end() if match else at
+        nested: list[_Field] = []
+        if text.startswith(":", at):
+            at += 1
+            while at < len(text) and text[at] != "}":
+                if text[at] == "{":
+                    nested.append(self._field(at, quote))
+                    at = nested[-1].end
+                elif text.startswith(quote, at):
+                    raise _UnclearError
+                else:
+                    at += 1
+        if not text.startswith("}", at):
+            raise _UnclearError
+        self._depth -= 1
+        return _Field(start, end, at + 1, tokens, nested)
+
+
+class _Rewriter:
+    """Puts older words in the place of newer ones, character by character, so that places stay."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._changes: dict[int, str] = {}
+        self._runs: list[tuple[int, int]] = []
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._changes)
+
+    def result(self) -> str:
+        pieces: list[str] = []
+        done = 0
+        for at in sorted(self._changes):
+            pieces.append(self._text[done:at])
+            pieces.append(self._changes[at])
+            done = at + 1
+        pieces.append(self._text[done:])
+        return "".join(pieces)
+
+    def format_strings(self) -> Iterator[_Place]:
+        """The places that rewritten f-strings have in the tree."""
+        line_starts = [0, *(match.end() for match in re.finditer("\n", self._text))] if self._runs else []
+        for start, end in self._runs:
+            places = []
+            for at in (start, end):
+                line = bisect_right(line_starts, at)
+                before = self._text[line_starts[line - 1] : at]
+                places.append((line, len(before.encode("utf-8", "surrogatepass"))))
+            yield (*places[0], *places[1])
+
+    def rewrite(self, tokens: list[_Token]) -> None:
+        self._strings(tokens)
+        tokens = [token for token in tokens if token.kind != "comment"]
+        for position, token in enumerate(tokens):
+            if token.kind != "name":
+                continue
+            if token.text in ("def", "class") and _is_name(tokens, position + 1):
+                self._type_parameters(tokens, position + 2)
+            elif token.text == "type" and _is_name(tokens, position + 1):
+                self._type_alias(tokens, position)
+            elif token.text == "except":
+                self._except(tokens, position)
+
+    # --- PEP 695 and 696 ---------------------------------------------------------------------------------------
+
+    def _type_parameters(self, tokens: list[_Token], position: int) -> bool:
+        """Blanks `[T: bound = default]`; True if what follows is at hand."""
+        closing = _closing(tokens, position, "[", "]")
+        if closing is None:
+            return False
+        self._blank_across_lines(tokens[position].start, tokens[closing].end)
+        return True
+
+    def _type_alias(self, tokens: list[_Token], position: int) -> None:
+        name, following = tokens[position + 1], position + 2
+        closing = _closing(tokens, following, "[", "]")
+        equals = following if closing is None else closing + 1
+        if equals >= len(tokens) or tokens[equals].text != "=":
+            return
+        start = tokens[position].start
+        # The name moves to the front: blanks there would be indentation. Its value stays where it is.
+        self._blank_across_lines(start, name.end)
+        self._changes[start] = name.text
+        excess = len(name.text.encode()) - 1
+        for at in range(start + 1, start + 1 + excess):
+            self._changes[at] = self._changes[at][1:]
+        if closing is not None:
+            self._blank_across_lines(tokens[following].start, tokens[closing].end)
+
+    # --- PEP 758 -----------------------------------------------------------------------------------------------
+
+    def _except(self, tokens: list[_Token], position: int) -> None:
+        first = position + 1
+        if first < len(tokens) and tokens[first].text == "*":
+            first += 1
+        brackets = 0
+        has_comma = False
+        for last in range(first, len(tokens)):
+            token = tokens[last]
+            if token.kind == "newline" or (not brackets and token.text == "as"):
+                return
+            if token.kind == "operator":
+                if not brackets and token.text == ":":
+                    break
+                has_comma |= not brackets and token.text == ","
+                brackets += (token.text in "([{") - (token.text in ")]}")
+        else:
+            return
+        if not has_comma or last == first:
+            return
+        before, colon = tokens[first].start - 1, tokens[last].start
+        if self._text[before] == " ":
+            self._changes[before] = "("
+        else:
+            self._changes[before] = self._text[before] + "("
+        # What follows the colon on its line keeps its column when a blank after the colon can be given up.
+        self._changes[colon] = "):"
+        if self._text[colon + 1 : colon + 2] == " ":
+            self._changes[colon + 1] = ""
+
+    # --- PEP 701 and 750 ---------------------------------------------------------------------------------------
+
+    def _strings(self, tokens: list[_Token]) -> None:
+        """Rewrites each run of adjacent strings of which one is newer than Python 3.11."""
+        run: list[_Token] = []
+        for token in tokens:
+            if token.kind == "string":
+                run.append(token)
+            elif token.kind != "comment":
+                self._run(run)
+                run = []
+        self._run(run)
+
+    def _run(self, run: list[_Token]) -> None:
+        for token in run:
+            for part in token.fields:
+                self._inside(part)
+        if not any(self._is_newer(token) for token in run):
+            return
+        start, end = run[0].start, run[-1].end
+        kept = [part for token in run for part in _flat(token.fields)]
+        at = start + 1
+        for part in kept:
+            self._blank(at, part.start + 1)
+            self._changes[part.expression_end] = ","
+            at = part.expression_end + 1
+        self._blank(at, end - 1)
+        self._changes[start] = "("
+        self._changes[end - 1] = ")"
+        self._runs.append((start, end))
+
+    def _inside(self, part: _Field) -> None:
+        self._strings(part.tokens)
+        for nested in part.nested:
+            self._inside(nested)
+
+    def _is_newer(self, token: _Token) -> bool:
+        opening = self._text[token.start : self._text.index(token.quote, token.start)]
+        if "t" in opening.lower():
+            return True
+        for part in token.fields:
+            inside = self._text[part.start : part.end]
+            if token.quote in inside or "\\" in inside or ("\n" in inside and len(token.quote) == 1):
+                return True
+            if any(True for _ in _comment_tokens(part.tokens)) or any(nested.nested for nested in part.nested):
+                return True
+        return False
+
+    # --- characters --------------------------------------------------------------------------------------------
+
+    def _blank(self, start: int, end: int) -> None:
+        """Blanks of as many bytes: `ast` counts columns in UTF-8."""
+        for at in range(start, end):
+            character = self._text[at]
+            if character != "\n":
+                self._changes[at] = (
+                    " " if character.isascii() else " " * len(character.encode("utf-8", "surrogatepass"))
+                )
+
+    def _blank_across_lines(self, start: int, end: int) -> None:
+        """The same where no bracket is left to hold the lines together: a backslash does."""
+        self._blank(start, end)
+        for at in range(start, end):
+            if self._text[at] != "\n":
+                continue
+            if self._text[at - 1] == "\n":
+                self._changes[at] = "\\\n"
+            else:
+                self._changes[at - 1] = "\\"
+
+
+def _flat(fields: list[_Field]) -> Iterator[_Field]:
+    for part in fields:
+        yield part
+        yield from _flat(part.nested)
+
+
+def _is_name(tokens: list[_Token], position: int) -> bool:
+    return position < len(tokens) and tokens[position].kind == "name" and tokens[position].text not in _NOT_A_NAME
+
+
+def _closing(tokens: list[_Token], position: int, opening: str, closing: str) -> int | None:
+    """Where the bracket at `position` closes; None if there is none at that place."""
+    if position >= len(tokens) or tokens[position].text != opening:
+        return None
+    depth = 0
+    for at in range(position, len(tokens)):
+        if tokens[at].kind == "operator":
+            depth += (tokens[at].text == opening) - (tokens[at].text == closing)
+            if not depth:
+                return at
+    return None
