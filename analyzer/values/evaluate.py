@@ -171,6 +171,14 @@ class Evaluator:
         only = bindings[0]
         return only.value if only.element is None and only.operator is None and only.index is None else None
 
+    def attribute_values(self, expression: ast.expr) -> list[ast.expr]:
+        """Everything that the class around it assigns to an attribute of `self`, buffers included."""
+        if not (isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name)):
+            return []
+        owner = self._file.enclosing_class(expression) if expression.value.id == "self" else None
+        assigned = self._class_attributes(owner).get(expression.attr, ()) if owner is not None else ()
+        return [value for value in assigned if value is not None]
+
     def bindings(self, scope: FunctionNode | ast.Module) -> FunctionBindings:
         known = self._bindings.get(scope)
         if known is None:
