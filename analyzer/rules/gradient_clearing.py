@@ -1,0 +1,290 @@
+"""Training steps that never clear the gradients, or clear them between the batches that are to be accumulated.
+
+This module must not find the steps of training itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from analyzer.accumulation import accumulation_of
+from analyzer.context import FileContext
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.objects import is_defined_in, maker
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.syntax import dotted_name
+from analyzer.training_steps import Act, Event, Scope, clears_somewhere, exclusive, of_act, training_events
+
+_HEAD = "import torch\nimport torch.nn.functional as F\n\n\n"
+_LOOP = "def train(net, optimizer, batches):\n    for x, y in batches:\n        loss = F.mse_loss(net(x), y)\n"
+# Base classes that do nothing at training time; any other may clear the gradients around the step.
+_PLAIN_BASES = frozenset({"object", "ABC", "abc.ABC", "Generic", "Protocol", "nn.Module", "torch.nn.Module", "Module"})
+_KNOWN_WRAPPERS = re.compile(r"lightning|deepspeed|colossalai|fairscale|ignite", re.IGNORECASE)
+
+
+class MissingZeroGrad(Rule):
+    """Backward and step, again and again, without ever clearing the gradients."""
+
+    id = "GP701"
+    name = "missing-zero-grad"
+    severity = Severity.WARNING
+    confidence = Confidence.HIGH
+    settled_by = ("accumulation_equivalence",)
+    fix = FixSafety.UNSAFE
+    triggers = (".step(",)
+    documentation = Documentation(
+        what_it_does=(
+            "Finds training steps that call `backward()` and `optimizer.step()` where neither the function, nor its "
+            "class, nor a function that calls it or is called by it clears the gradients."
+        ),
+        why_is_this_bad=(
+            "`backward()` adds to `.grad`. Without `zero_grad()` every step follows the sum of all gradients since the "
+            "start: training runs, without any error, with a wildly growing step."
+        ),
+        faulty_example=_HEAD + _LOOP + "        loss.backward()\n        optimizer.step()\n",
+        right_example=(
+            _HEAD + _LOOP + "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
+        ),
+        fix_safety="Unsafe: clearing the gradients changes what is trained, as it is meant to.",
+    )
+    valid = (
+        _HEAD + _LOOP + "        net.zero_grad(set_to_none=True)\n        loss.backward()\n        optimizer.step()\n",
+        _HEAD + _LOOP + "        loss.backward()\n        optimizer.step()\n"
+        "        for p in net.parameters():\n            p.grad = None\n",
+        # cleared once every few batches
+        _HEAD + "def train(net, optimizer, batches):\n    for i, (x, y) in enumerate(batches):\n"
+        "        (F.mse_loss(net(x), y) / 4).backward()\n        if i % 4 == 3:\n            optimizer.step()\n"
+        "            optimizer.zero_grad()\n",
+        # a helper of the file does it
+        _HEAD
+        + "def clear(net):\n    for p in net.parameters():\n        p.grad = None\n\n\n"
+        + _LOOP
+        + "        clear(net)\n        loss.backward()\n        optimizer.step()\n",
+        # the caller does it
+        _HEAD + "def step(net, optimizer, x):\n    net(x).sum().backward()\n    optimizer.step()\n\n\n"
+        "def train(net, optimizer, batches):\n    for x in batches:\n        optimizer.zero_grad()\n"
+        "        step(net, optimizer, x)\n",
+        # another method of the class does it
+        "class Trainer:\n    def step(self, x):\n        import torch\n        self.loss(x).backward()\n"
+        "        self.optimizer.step()\n\n    def begin(self):\n        self.optimizer.zero_grad()\n",
+        # one single step
+        _HEAD + "def check(net, x):\n    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "    net(x).sum().backward()\n    optimizer.step()\n",
+        # a closure: the optimizer calls it
+        _HEAD + "def fit(net, optimizer, x):\n    for _ in range(9):\n        def closure():\n"
+        "            optimizer.zero_grad()\n            loss = net(x).sum()\n            loss.backward()\n"
+        "            return loss\n        optimizer.step(closure)\n",
+        # gradients are set by hand
+        _HEAD + _LOOP + "        for p, g in zip(net.parameters(), torch.autograd.grad(loss, net.parameters())):\n"
+        "            p.grad = g\n        optimizer.step()\n",
+        # an environment's step is no optimizer's
+        _HEAD + "def play(net, env, batches):\n    for x in batches:\n        net(x).sum().backward()\n"
+        "        env.step(x)\n",
+        # the base class may do it
+        "import torch\nfrom engines import Base\n\n\nclass Trainer(Base):\n    def step(self, x):\n"
+        "        self.loss(x).backward()\n        self.optimizer.step()\n",
+        # the optimizer is made afresh, with its parameters, in every turn
+        _HEAD + "def tasks(make, batches):\n    for x in batches:\n        net = make()\n"
+        "        opt = torch.optim.SGD(net.parameters(), lr=0.1)\n        net(x).sum().backward()\n"
+        "        opt.step()\n",
+    )
+    invalid = (
+        Invalid(_HEAD + _LOOP + "        loss.backward()\n        optimizer.step()\n", (8,)),
+        Invalid(
+            _HEAD + _LOOP + "        loss.backward()\n        # optimizer.zero_grad()\n        optimizer.step()\n", (8,)
+        ),
+        Invalid(
+            "import torch\n\n\nclass Trainer:\n    def __init__(self, net):\n        self.net = net\n"
+            "        self.opt = torch.optim.Adam(net.parameters())\n\n    def step(self, x):\n"
+            "        self.net(x).sum().backward()\n        self.opt.step()\n",
+            (10,),
+        ),
+        Invalid(
+            _HEAD + _LOOP + "        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n"
+            "        scaler.update()\n",
+            (8,),
+        ),
+        Invalid(
+            "import torch\nnet = torch.nn.Linear(2, 1)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            "for x in torch.randn(9, 3, 2):\n    loss = net(x).pow(2).mean()\n    loss.backward()\n"
+            "    optimizer.step()\n",
+            (6,),
+        ),
+        Invalid(
+            _HEAD + "def train(net, optimizer, batches):\n    for i, (x, y) in enumerate(batches):\n"
+            "        (F.mse_loss(net(x), y) / 4).backward()\n        if i % 4 == 3:\n            optimizer.step()\n",
+            (7,),
+        ),
+        Invalid(_HEAD + "def step(net, optimizer, x):\n    net(x).sum().backward()\n    optimizer.step()\n", (6,)),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        if _KNOWN_WRAPPERS.search(file.text):
+            return
+        for scope, events in training_events(file).items():
+            backwards, steps = of_act(events, Act.BACKWARD), [event for event in events if event.steps_parameters]
+            if not backwards or not steps or of_act(events, Act.CLEAR):
+                continue
+            step = next((step for step in steps if _is_repeated(file, scope, step)), None)
+            backward = step and next((b for b in backwards[::-1] if _leads_to(b, step)), None)
+            if step is None or backward is None or _base_may_clear(file, scope) or clears_somewhere(file, scope):
+                continue
+            yield Hit(
+                backward.call,
+                f"`{file.source(step.call)}` follows this `backward()`, but nothing clears the gradients: each step "
+                f"adds "
+                f"the gradients of all earlier batches. Call `zero_grad()` once for every step.",
+                related=((step.call, "the optimizer steps here"),),
+                fix=_clearing(file, backward, step),
+            )
+
+
+def _leads_to(backward: Event, step: Event) -> bool:
+    return backward.place < step.place and not exclusive(backward.path, step.path) and step.loop is backward.loop
+
+
+def _is_repeated(file: FileContext, scope: Scope, step: Event) -> bool:
+    """Whether the optimizer's parameters get another step: in a loop, or when the function is called again."""
+    made = maker(file, step.subject) if step.subject is not None else None
+    made_here = made is not None and not isinstance(scope, ast.Module) and is_defined_in(file, made, scope)
+    loop = step.loop
+    if loop is not None:
+        return made is None or loop not in file.ancestors(made)
+    return not made_here and not isinstance(scope, ast.Module) and not scope.name.startswith("test")
+
+
+def _base_may_clear(file: FileContext, scope: Scope) -> bool:
+    owner = file.enclosing_class(scope)
+    if owner is None:
+        return False
+    return any((dotted_name(base) or "") not in _PLAIN_BASES for base in owner.bases)
+
+
+def _clearing(file: FileContext, backward: Event, step: Event) -> Rewrite | None:
+    if step.subject is None or not isinstance(step.statement, ast.Expr) or not isinstance(backward.statement, ast.Expr):
+        return None
+    clear = f"{file.operand_source(step.subject)}.zero_grad()"
+    if backward.path == step.path:
+        replacement = Replacement(backward.statement, f"{clear}\n{file.source(backward.statement)}")
+    else:
+        replacement = Replacement(step.statement, f"{file.source(step.statement)}\n{clear}")
+    return Rewrite(FixSafety.UNSAFE, (replacement,))
+
+
+class ClearedBetweenAccumulatedBatches(Rule):
+    """`zero_grad()` for every batch although the step comes only after several."""
+
+    id = "GP723"
+    name = "zero-grad-outside-accumulation"
+    severity = Severity.WARNING
+    confidence = Confidence.HIGH
+    settled_by = ("accumulation_equivalence",)
+    fix = FixSafety.UNSAFE
+    triggers = ("zero_grad",)
+    documentation = Documentation(
+        what_it_does=(
+            "Finds loops that step the optimizer only after every few batches (`if i % n == 0: optimizer.step()`) but "
+            "clear the gradients for every batch."
+        ),
+        why_is_this_bad=(
+            "The gradients of all batches but the last before a step are thrown away: the accumulation that was meant "
+            "never happens, and most of the work of training with it."
+        ),
+        faulty_example=(
+            _HEAD + "def train(net, optimizer, batches, every=4):\n    for i, x in enumerate(batches, start=1):\n"
+            "        (net(x).mean() / every).backward()\n        if i % every == 0:\n            optimizer.step()\n"
+            "        optimizer.zero_grad()\n"
+        ),
+        right_example=(
+            _HEAD + "def train(net, optimizer, batches, every=4):\n    for i, x in enumerate(batches, start=1):\n"
+            "        (net(x).mean() / every).backward()\n        if i % every == 0:\n            optimizer.step()\n"
+            "            optimizer.zero_grad()\n"
+        ),
+        fix_safety="Unsafe: it changes what is trained, as it is meant to. Offered where `zero_grad()` follows the "
+        "step.",
+    )
+    valid = (
+        # the step is as frequent as the clearing
+        _HEAD + "def train(net, optimizer, batches, every=4):\n    for i, x in enumerate(batches):\n"
+        "        optimizer.zero_grad()\n        net(x).mean().backward()\n        optimizer.step()\n"
+        "        if i % every == 0:\n            print(i)\n",
+        # cleared under the same kind of condition, before the accumulation starts
+        _HEAD + "def train(net, optimizer, batches, every=4):\n    for i, x in enumerate(batches):\n"
+        "        if i % every == 0:\n            optimizer.zero_grad()\n        (net(x).mean() / every).backward()\n"
+        "        if i % every == every - 1:\n            optimizer.step()\n",
+        # a second network is trained less often, with its own backward
+        _HEAD + "def train(gen, dis, opt_g, opt_d, batches, every=5):\n    for i, x in enumerate(batches):\n"
+        "        opt_d.zero_grad()\n        dis(x).mean().backward()\n        opt_d.step()\n        opt_g.zero_grad()\n"
+        "        if i % every == 0:\n            gen(x).mean().backward()\n            opt_g.step()\n",
+        # a step that is left out when something is wrong
+        _HEAD + "def train(net, optimizer, batches):\n    for x in batches:\n        optimizer.zero_grad()\n"
+        "        loss = net(x).mean()\n        loss.backward()\n        if torch.isfinite(loss):\n"
+        "            optimizer.step()\n",
+        # accelerate clears only when it steps
+        _HEAD + "def train(net, optimizer, accelerator, batches):\n    for x in batches:\n"
+        "        with accelerator.accumulate(net):\n            accelerator.backward(net(x).mean())\n"
+        "            if accelerator.sync_gradients:\n                optimizer.step()\n"
+        "            optimizer.zero_grad()\n",
+        # all micro batches of a step are in an inner loop
+        _HEAD + "def train(net, optimizer, batches):\n    for parts in batches:\n        optimizer.zero_grad()\n"
+        "        for x in parts:\n            (net(x).mean() / len(parts)).backward()\n        optimizer.step()\n",
+    )
+    invalid = (
+        Invalid(documentation.faulty_example, (10,)),
+        Invalid(
+            _HEAD + "def train(net, optimizer, batches, every=4):\n    for i, x in enumerate(batches):\n"
+            "        optimizer.zero_grad()\n        (net(x).mean() / every).backward()\n"
+            "        if (i + 1) % every == 0 or i + 1 == len(batches):\n            optimizer.step()\n",
+            (7,),
+        ),
+        Invalid(
+            _HEAD + "def train(net, scaler, optimizer, batches, every=4):\n    for i, x in enumerate(batches):\n"
+            "        net.zero_grad()\n        scaler.scale(net(x).mean() / every).backward()\n"
+            "        if not (i + 1) % every:\n            scaler.step(optimizer)\n            scaler.update()\n",
+            (7,),
+        ),
+        Invalid(
+            _HEAD + "def train(net, optimizer, batches, accumulation_steps):\n    count = 0\n    for x in batches:\n"
+            "        (net(x).mean() / accumulation_steps).backward()\n        count += 1\n"
+            "        if count == accumulation_steps:\n            optimizer.step()\n            count = 0\n"
+            "        optimizer.zero_grad(set_to_none=True)\n",
+            (13,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        for events in training_events(file).values():
+            for clear, step, test in _cleared_too_often(file, events):
+                yield Hit(
+                    clear.call,
+                    f"The optimizer steps only when `{file.source(test)}`, but the gradients are cleared for every "
+                    f"batch: all but the last batch before a step are thrown away. Clear them where the step is.",
+                    related=((step.call, "the step that is taken only now and then"),),
+                    fix=_under_condition(file, clear, step, test),
+                )
+
+
+def _cleared_too_often(file: FileContext, events: tuple[Event, ...]) -> Iterator[tuple[Event, Event, ast.expr]]:
+    accumulation = accumulation_of(file, events)
+    if accumulation is None:
+        return
+    for clear in of_act(events, Act.CLEAR):
+        if clear.loop is accumulation.loop and clear.path == accumulation.backward.path:
+            yield clear, accumulation.step, accumulation.test
+            return
+
+
+def _under_condition(file: FileContext, clear: Event, step: Event, test: ast.expr) -> Rewrite | None:
+    if clear.place < step.place or not isinstance(clear.statement, ast.Expr):
+        return None
+    owner = file.parent(test)
+    block = getattr(file.parent(clear.statement), "body", [])
+    if owner not in block or block.index(clear.statement) != block.index(owner) + 1:
+        return None  # the condition may have changed in between
+    changed = {n.id for n in file.nodes(ast.Name) if isinstance(n.ctx, ast.Store) and owner in file.ancestors(n)}
+    if any(isinstance(n, ast.Call) or (isinstance(n, ast.Name) and n.id in changed) for n in ast.walk(test)):
+        return None
+    text = f"if {file.source(test)}:\n    {file.source(clear.statement)}"
+    return Rewrite(FixSafety.UNSAFE, (Replacement(clear.statement, text),))
