@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analyzer.concrete import Places
@@ -16,6 +16,7 @@ from analyzer.context import DeadlineError, FileContext
 from analyzer.findings import Finding, Fix, Region, Related, Suppression
 from analyzer.fingerprints import Fingerprinter, normalised_source
 from analyzer.modules import ModuleLayout
+from analyzer.notebooks import SIZE_FACTOR, Notebook, is_notebook, read_notebook
 from analyzer.options import AnalyzerOptions
 from analyzer.outline import Outline, outline_of
 from analyzer.package import Package
@@ -78,12 +79,13 @@ class FileResult:
 def analyze_path(file: Path, path: str, surroundings: Surroundings, options: AnalyzerOptions) -> FileResult:
     """The result for the file at `file`, which is called `path` in findings. Never raises for the file."""
     try:
-        require_size(file.stat().st_size, options.max_bytes)
+        factor = SIZE_FACTOR if is_notebook(path) else 1
+        require_size(file.stat().st_size, options.max_bytes * factor)
         data = file.read_bytes()
     except OSError as error:
-        return _unreadable(path, f"can't be opened: {error.strerror or error}", 1, options)
+        return unreadable(path, f"can't be opened: {error.strerror or error}", 1, options)
     except UnreadableSourceError as error:
-        return _unreadable(path, error.reason, error.line, options)
+        return unreadable(path, error.reason, error.line, options)
     return analyze_text(data, path, surroundings, options)
 
 
@@ -96,12 +98,63 @@ def analyze_text(source: bytes | str, path: str, surroundings: Surroundings, opt
 def _read_and_analyze(
     source: bytes | str, path: str, surroundings: Surroundings, options: AnalyzerOptions
 ) -> FileResult:
+    if is_notebook(path):
+        return _analyze_notebook(source, path, surroundings, options)
+    try:
+        text = _text(source, options.max_bytes)
+    except UnreadableSourceError as error:
+        return unreadable(path, error.reason, error.line, options)
+    return _analyze_module(text, path, surroundings, options)
+
+
+def _text(source: bytes | str, max_bytes: int) -> str:
+    return decode(source, max_bytes=max_bytes) if isinstance(source, bytes) else normalise(source)
+
+
+def _analyze_notebook(
+    source: bytes | str, path: str, surroundings: Surroundings, options: AnalyzerOptions
+) -> FileResult:
+    """The result for the code cells of a notebook, told in cells and their lines. Nothing can be imported from it."""
+    try:
+        notebook = read_notebook(_text(source, options.max_bytes * SIZE_FACTOR))
+        require_size(len(notebook.text), options.max_bytes)
+    except UnreadableSourceError as error:
+        return unreadable(path, error.reason, error.line, options)
+    result = _analyze_module(notebook.text, path, surroundings, options)
+    notes: list[_Note] = []
+    for broken in notebook.broken:
+        region = Region(path, broken.line, broken.column, broken.line, broken.column + 1)
+        place = notebook.locate(region)
+        where = f"cell {place.cell}, line {place.start_line}"
+        message = f"Not valid Python: {broken.reason} ({where}). This cell was not analysed."
+        notes.append(_Note(SyntaxErrorNote, region, message))
+    findings = sorted((*result.findings, *_notes(notes, path, options)), key=lambda item: (item.region, item.rule))
+    return FileResult(
+        findings=tuple(_in_cells(finding, notebook) for finding in findings),
+        suppressed=tuple(Suppression(_in_cells(item.finding, notebook), item.reason) for item in result.suppressed),
+        lines=result.lines,
+        outline=replace(result.outline, classes=(), functions=()) if result.outline is not None else None,
+    )
+
+
+def _in_cells(finding: Finding, notebook: Notebook) -> Finding:
+    edits = tuple(replace(edit, region=notebook.locate(edit.region)) for edit in finding.fix.edits)
+    region = notebook.locate(finding.region)
+    within = all(edit.region.cell == region.cell for edit in edits)
+    return replace(
+        finding,
+        region=region,
+        related=tuple(replace(related, region=notebook.locate(related.region)) for related in finding.related),
+        fix=replace(finding.fix, edits=edits) if within else Fix(),
+    )
+
+
+def _analyze_module(text: str, path: str, surroundings: Surroundings, options: AnalyzerOptions) -> FileResult:
     deadline = time.monotonic() + options.max_seconds_per_file
     try:
-        text = decode(source, max_bytes=options.max_bytes) if isinstance(source, bytes) else normalise(source)
         tree = parse(text)
     except UnreadableSourceError as error:
-        return _unreadable(path, error.reason, error.line, options)
+        return unreadable(path, error.reason, error.line, options)
     except InvalidSyntaxError as error:
         region = Region(path, error.line, error.column, error.line, error.column + 1)
         message = f"Not valid Python: {error.reason} (line {error.line}). Nothing in this file was analysed."
@@ -120,11 +173,11 @@ def _read_and_analyze(
         findings, suppressed = _apply_rules(file, options)
     except DeadlineError:
         reason = f"the analysis took longer than {options.max_seconds_per_file:g} s and was given up"
-        return _unreadable(path, reason, 1, options)
+        return unreadable(path, reason, 1, options)
     except RuleFailedError as error:
-        return _unreadable(path, str(error), 1, options)
+        return unreadable(path, str(error), 1, options)
     except RecursionError:
-        return _unreadable(path, "nested too deeply to be analysed", 1, options)
+        return unreadable(path, "nested too deeply to be analysed", 1, options)
     finally:
         file.release()
     return FileResult(findings, suppressed, lines, outline)
@@ -220,7 +273,8 @@ class _Reporter:
         return notes
 
 
-def _unreadable(path: str, reason: str, line: int, options: AnalyzerOptions) -> FileResult:
+def unreadable(path: str, reason: str, line: int, options: AnalyzerOptions) -> FileResult:
+    """The result for a file that was given up."""
     message = f"Not analysed: {reason}."
     return FileResult(_notes([_Note(UnreadableFileNote, Region(path, line, 1, line, 1), message)], path, options))
 

@@ -37,13 +37,22 @@ class FixSafety(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Region:
-    """A half-open place in one file: the end column is the one after the last character."""
+    """A half-open place in one file: the end column is the one after the last character.
+
+    In a notebook, `cell` is the number of the cell, from 1, and the lines are those of the cell; elsewhere it is 0.
+    """
 
     path: str
     start_line: int
     start_column: int
     end_line: int
     end_column: int
+    cell: int = 0
+
+    @property
+    def place(self) -> str:
+        """The line for a person: `pkg/a.py:12`, `notebook.ipynb:cell 3:2`."""
+        return f"{self.path}:cell {self.cell}:{self.start_line}" if self.cell else f"{self.path}:{self.start_line}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,14 @@ def comments(text: str) -> list[Comment]:
     return result
 
 
+def logical_line_end(text: str, start: int) -> int:
+    """Behind the line end of the logical line that begins at `start`; the end of the text if it is never complete."""
+    try:
+        return _Scanner(text).line_end(start)
+    except _UnclearError:
+        return len(text)
+
+
 def python_2_reason(line: str) -> str | None:
     """What on a line that does not parse is Python 2, if anything is."""
     for pattern, what in _PYTHON_2:
@@ -173,8 +181,12 @@ class _Scanner:
         tokens, _ = self._code(0, in_field=False)
         return tokens
 
-    def _code(self, at: int, *, in_field: bool) -> tuple[list[_Token], int]:
-        """Tokens up to the end of the text or, in a field, up to what ends its expression."""
+    def line_end(self, start: int) -> int:
+        _, end = self._code(start, in_field=False, one_line=True)
+        return end
+
+    def _code(self, at: int, *, in_field: bool, one_line: bool = False) -> tuple[list[_Token], int]:
+        """Tokens up to the end of the text or of the logical line or, in a field, up to what ends its expression."""
         text = self._text
         found: list[_Token] = []
         brackets = 0
@@ -195,6 +207,8 @@ class _Scanner:
                     return found, at
                 brackets += (word in "([{") - (word in ")]}")
             if kind != "newline" or not (brackets > 0 or in_field):
+                if one_line and kind == "newline":
+                    return found, match.end()
                 found.append(_Token(kind, at, match.end(), word))
             at = match.end()
         if in_field:
