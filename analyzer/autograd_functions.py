@@ -13,10 +13,10 @@ from functools import cached_property
 
 from analyzer.context import AUTOGRAD_FUNCTION_NAMES, FileContext
 from analyzer.gradient_returns import Gradients, Returns, is_none, own_nodes
-from analyzer.syntax import FunctionNode, dotted_name
+from analyzer.syntax import FunctionNode, dotted_name, terminal_name
 
 _METHODS = ("forward", "backward", "vjp", "setup_context")
-_SAVED = frozenset({"saved_tensors", "saved_variables"})
+SAVED_ATTRIBUTES = frozenset({"saved_tensors", "saved_variables"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,36 @@ class AutogradFunction:
         """Whether forward and backward are both in this file and nothing of the class comes from elsewhere."""
         return self._complete and self.forward is not None and self.backward is not None
 
+    @property
+    def is_once_differentiable(self) -> bool:
+        """Whether a second derivative raises, because backward says that it has none."""
+        return self.backward is not None and any(
+            terminal_name(decorator) == "once_differentiable" for decorator in self.backward.decorator_list
+        )
+
+    @property
+    def only_raises(self) -> bool:
+        """Whether backward does nothing but raise: there is no gradient, and it says so."""
+        body = [] if self.backward is None else self.backward.body
+        return bool(body) and isinstance(body[-1], ast.Raise) and not self.returns
+
+    @cached_property
+    def applications(self) -> list[ast.Call]:
+        """Every `Name.apply(…)` of the file, also through a name that was given `Name.apply` once, in source order."""
+        found = [
+            call
+            for call in self.file.calls("apply")
+            if isinstance(call.func, ast.Attribute) and dotted_name(call.func.value) == self.name
+        ]
+        aliases: set[str] = set()
+        for attribute in self.file.nodes(ast.Attribute):
+            if attribute.attr == "apply" and dotted_name(attribute.value) == self.name:
+                parent = self.file.parent(attribute)
+                if isinstance(parent, ast.Assign) and parent.value is attribute:
+                    aliases |= {name for target in parent.targets if (name := terminal_name(target)) is not None}
+        found.extend(self.file.calls(*sorted(aliases)))
+        return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
     # --- inputs ------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -91,6 +121,11 @@ class AutogradFunction:
         """How many inputs have no default."""
         defaults = len(self.forward.args.defaults) if self.forward is not None else 0
         return max(len(self.inputs) - defaults, 0)
+
+    @property
+    def gradient_parameters(self) -> list[ast.arg]:
+        """The parameters of backward that take incoming gradients, one for each output; `*grads` is not among them."""
+        return [] if self.backward is None else _own_parameters(self.backward)[1:]
 
     # --- the context -------------------------------------------------------------------------------------------
 
@@ -143,16 +178,16 @@ class AutogradFunction:
         for statement in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
             for target in statement.targets:
                 if isinstance(target, ast.Name):
-                    is_saved = _is_context_attribute(statement.value, context, _SAVED)
+                    is_saved = _is_context_attribute(statement.value, context, SAVED_ATTRIBUTES)
                     bound[target.id] = bound.get(target.id, 0) + (1 if is_saved else 2)
                     continue
                 named = isinstance(statement.value, ast.Name) and bound.get(statement.value.id) == 1
-                if named or _is_context_attribute(statement.value, context, _SAVED):
+                if named or _is_context_attribute(statement.value, context, SAVED_ATTRIBUTES):
                     unpack = _unpack(statement, target)
                     if unpack is not None:
                         found.append(unpack)
         for node in own_nodes(function):
-            if isinstance(node, ast.Subscript) and _is_context_attribute(node.value, context, _SAVED):
+            if isinstance(node, ast.Subscript) and _is_context_attribute(node.value, context, SAVED_ATTRIBUTES):
                 index = node.slice
                 if isinstance(index, ast.Constant) and isinstance(index.value, int) and index.value >= 0:
                     found.append(Unpack(node, index.value + 1, (), exact=False))
