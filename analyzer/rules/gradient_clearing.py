@@ -14,7 +14,7 @@ from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.objects import is_defined_in, maker
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import dotted_name
+from analyzer.syntax import dotted_name, parameters
 from analyzer.training_steps import Act, Event, Scope, clears_somewhere, exclusive, of_act, training_events
 
 _HEAD = "import torch\nimport torch.nn.functional as F\n\n\n"
@@ -79,6 +79,9 @@ class MissingZeroGrad(Rule):
         # gradients are set by hand
         _HEAD + _LOOP + "        for p, g in zip(net.parameters(), torch.autograd.grad(loss, net.parameters())):\n"
         "            p.grad = g\n        optimizer.step()\n",
+        # a wrapper that is handed the loss: its caller clears
+        "import torch\n\n\nclass Scaler:\n    def __call__(self, loss, optimizer):\n"
+        "        self._scaler.scale(loss).backward()\n        self._scaler.step(optimizer)\n",
         # an environment's step is no optimizer's
         _HEAD + "def play(net, env, batches):\n    for x in batches:\n        net(x).sum().backward()\n"
         "        env.step(x)\n",
@@ -129,7 +132,9 @@ class MissingZeroGrad(Rule):
                 continue
             step = next((step for step in steps if _is_repeated(file, scope, step)), None)
             backward = step and next((b for b in backwards[::-1] if _leads_to(b, step)), None)
-            if step is None or backward is None or _base_may_clear(file, scope) or clears_somewhere(file, scope):
+            if step is None or backward is None or _loss_is_given(scope, backward):
+                continue
+            if _base_may_clear(file, scope) or clears_somewhere(file, scope):
                 continue
             yield Hit(
                 backward.call,
@@ -153,6 +158,14 @@ def _is_repeated(file: FileContext, scope: Scope, step: Event) -> bool:
     if loop is not None:
         return made is None or loop not in file.ancestors(made)
     return not made_here and not isinstance(scope, ast.Module) and not scope.name.startswith("test")
+
+
+def _loss_is_given(scope: Scope, backward: Event) -> bool:
+    """Whether the loss is an argument: then the function is one part of a step, and its caller clears (timm, apex)."""
+    if isinstance(scope, ast.Module) or backward.loop is not None:
+        return False
+    subject = backward.subject.id if isinstance(backward.subject, ast.Name) else ""
+    return any(parameter.arg == subject or "loss" in parameter.arg for parameter in parameters(scope))
 
 
 def _base_may_clear(file: FileContext, scope: Scope) -> bool:
