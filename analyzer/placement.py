@@ -1,0 +1,611 @@
+"""Where the memory of a tensor lies: on the CPU whatever happens, or wherever the model and its input are.
+
+A factory call without `device=` makes a tensor on the CPU. From there this follows it through the operations of the
+file to the first one that joins it with a tensor that lies with the model: on a GPU that one raises. Measured with
+torch 2.13 on tensors that pretend to be on a GPU: every joining operation raises, but for 0-dimensional tensors, for
+indices in `x[i]`, for `copy_` and for writes by slice. Whatever is not known ends the search. This module must not
+know rules.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, proxy
+
+from analyzer.context import FileContext
+from analyzer.facts import operations
+from analyzer.forward_code import ForwardCode, forward_code, is_self, keyword, own_attribute
+from analyzer.layers import Attribute, Content
+from analyzer.syntax import FunctionNode, parameters, terminal_name
+from analyzer.values.domain import Kind
+
+SIZED_FACTORIES = (
+    *("zeros", "ones", "full", "empty", "rand", "randn", "randint", "eye", "arange", "linspace", "logspace", "range"),
+    *(
+        "randperm",
+        "tril_indices",
+        "triu_indices",
+        "hann_window",
+        "hamming_window",
+        "blackman_window",
+        "bartlett_window",
+    ),
+)
+DATA_FACTORIES = ("tensor", "as_tensor", "FloatTensor", "LongTensor", "Tensor", "from_numpy")
+FACTORIES = (*SIZED_FACTORIES, *DATA_FACTORIES)
+_LIKE = frozenset(
+    {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like", "bernoulli"}
+)
+_MOVING = frozenset({"to", "cuda", "type_as", "type", "xpu", "mps", "npu"})
+_LEAVING = frozenset({"item", "tolist", "numpy", "size", "dim", "numel", "stride", "storage", "data_ptr", "ndimension"})
+# These read only the shape or the type of their tensor argument, or copy from wherever it lies.
+_INDIFFERENT = frozenset({"expand_as", "view_as", "reshape_as", "copy_", "to", "type_as", "set_", "is_same_size"})
+_VIEWS = frozenset({"T", "mT", "H", "mH", "data", "real", "imag", "grad"})
+_SCALAR_WITHOUT_DIM = frozenset(
+    {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "median", "any", "all", "amax", "amin", "argmax"}
+)
+_JOINING_LISTS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack"})
+_TENSOR_TRAITS = frozenset(
+    {
+        *("shape", "size", "device", "dtype", "dim", "ndim", "view", "reshape", "unsqueeze", "squeeze", "permute"),
+        *("transpose", "contiguous", "flatten", "expand", "new_zeros", "new_ones", "new_full", "new_tensor", "is_cuda"),
+        *("mean", "sum", "norm", "chunk", "float", "detach", "type_as"),
+    }
+)
+# A NumPy array has these as well, so outside of a module they prove nothing.
+_ARRAY_TRAITS = frozenset(
+    {"shape", "size", "dtype", "ndim", "reshape", "squeeze", "transpose", "mean", "sum", "flatten"}
+)
+_WITH_PARAMETERS = re.compile(r"Linear|Conv|Embedding|Norm|RNN|LSTM|GRU|Attention|Transformer|PReLU")
+_MAX_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """`node` joins a tensor on the CPU with `other`, which lies with the model. `crossed`: it left its function."""
+
+    node: ast.expr | ast.stmt
+    other: ast.expr
+    crossed: bool
+
+
+class Placement:
+    """The places of one file's tensors."""
+
+    def __init__(self, file: FileContext, code: ForwardCode) -> None:
+        self._file = file
+        self._code = code
+        self._follows: dict[ast.expr, bool] = {}
+        self._pending: set[ast.AST] = set()
+        self._loads: dict[FunctionNode, dict[str, list[ast.Name]]] = {}
+
+    # --- where tensors are made ---------------------------------------------------------------------------------
+
+    def is_cpu_factory(self, call: ast.Call) -> bool:
+        """Whether a call makes a tensor of at least one dimension on the CPU, whatever the model's device is."""
+        qualified = self._file.qualified_name(call.func) or ""
+        if not qualified.startswith("torch.") or any(k.arg in (None, "device", "out", "like") for k in call.keywords):
+            return False
+        name = qualified.rpartition(".")[2]
+        if qualified != f"torch.{name}" or name not in FACTORIES or self._in_device_context(call):
+            return False
+        if name == "from_numpy":
+            return True
+        if any(isinstance(argument, ast.Starred) for argument in call.args):
+            return name in SIZED_FACTORIES and len(call.args) == 1
+        if name in DATA_FACTORIES:
+            data = call.args[0] if call.args else keyword(call, "data")
+            return self._is_listed(data) or (name.endswith("Tensor") and bool(call.args) and not self.follows(data))
+        shape = call.args[0] if call.args else keyword(call, "size")
+        return bool(call.args or call.keywords) and not _is_scalar_or_empty(shape)
+
+    def _is_listed(self, data: ast.expr | None) -> bool:
+        """Whether data given to `torch.tensor` is a list of numbers, so that the result has a dimension."""
+        if isinstance(data, ast.Name):
+            data = self._file.values.single_definition(data)
+        return isinstance(data, (ast.List, ast.Tuple, ast.ListComp)) and not (
+            isinstance(data, (ast.List, ast.Tuple)) and any(self.follows(element) for element in data.elts)
+        )
+
+    def _in_device_context(self, node: ast.AST) -> bool:
+        if "set_default_device" in self._file.text or "set_default_tensor_type" in self._file.text:
+            return True
+        for outer in self._file.ancestors(node):
+            if isinstance(outer, ast.With):
+                for item in outer.items:
+                    if any("device" in (terminal_name(part) or "") for part in ast.walk(item.context_expr)):
+                        return True
+        return False
+
+    def made_on_cpu(self, expression: ast.expr | None, depth: int = 0) -> ast.Call | None:
+        """The factory call that an expression's tensor comes from, if it lies on the CPU."""
+        if depth > _MAX_DEPTH:
+            return None
+        parts: list[ast.expr | None] = []
+        match expression:
+            case ast.Call():
+                return self._call_on_cpu(expression, depth)
+            case ast.Name():
+                parts = [self._file.values.single_definition(expression)]
+            case ast.BinOp():
+                parts = [expression.left, expression.right]
+            case ast.UnaryOp():
+                parts = [expression.operand]
+            case ast.Subscript() if self._keeps_dimension(expression.slice):
+                parts = [expression.value]
+        return self._first_on_cpu(parts, depth)
+
+    def _first_on_cpu(self, parts: Iterable[ast.expr | None], depth: int) -> ast.Call | None:
+        for part in parts:
+            found = self.made_on_cpu(part, depth + 1)
+            if found is not None:
+                return found
+        return None
+
+    def _call_on_cpu(self, call: ast.Call, depth: int) -> ast.Call | None:
+        if self.is_cpu_factory(call):
+            return call
+        qualified = self._file.qualified_name(call.func)
+        parts: list[ast.expr] = []
+        if qualified is None and isinstance(call.func, ast.Attribute):
+            name = call.func.attr
+            stays = not (self._moves(call) or name in _LEAVING or self._is_scalar_reduction(call))
+            if stays and (operations().is_tensor_method(name) or name in _MOVING):
+                parts = [call.func.value]
+        elif qualified is not None and operations().returns_one_tensor(qualified):
+            parts = _tensor_arguments(call) if keyword(call, "device") is None else []
+        return self._first_on_cpu(parts, depth)
+
+    # --- where tensors go ---------------------------------------------------------------------------------------
+
+    def joins(self, node: ast.expr) -> Iterator[Join]:
+        """Every place where the tensor of an expression, which lies on the CPU, meets one that lies with the model."""
+        yield from self._from(node, 0, crossed=False)
+
+    def _from(self, node: ast.expr, depth: int, *, crossed: bool) -> Iterator[Join]:
+        self._file.check_deadline()
+        if depth > _MAX_DEPTH:
+            return
+        while True:
+            parent = self._file.parent(node)
+            if isinstance(parent, ast.keyword):
+                parent = self._file.parent(parent)
+            if parent is None:
+                return
+            if isinstance(parent, ast.stmt):
+                yield from self._statement(parent, node, depth, crossed=crossed)
+                return
+            if not isinstance(parent, ast.expr):
+                return
+            other = self._partner(parent, node)
+            if other is not None:
+                yield Join(parent, other, crossed)
+                return
+            following = self._result(parent, node)
+            if following is None:
+                return
+            node = following
+
+    def _partner(self, parent: ast.expr, node: ast.expr) -> ast.expr | None:
+        """The tensor beside `node` in an operation, if it lies with the model."""
+        candidates: list[ast.expr] = []
+        if isinstance(parent, ast.BinOp):
+            candidates = [parent.right if node is parent.left else parent.left]
+        elif isinstance(parent, ast.Compare):
+            if any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in parent.ops):
+                return None
+            candidates = [side for side in (parent.left, *parent.comparators) if side is not node]
+        elif isinstance(parent, ast.Subscript) and node is parent.value:
+            candidates = list(parent.slice.elts) if isinstance(parent.slice, ast.Tuple) else [parent.slice]
+        elif isinstance(parent, (ast.List, ast.Tuple)) and self._list_result(parent) is not None:
+            candidates = [element for element in parent.elts if element is not node]
+        elif isinstance(parent, ast.Call):
+            candidates = self._call_partners(parent, node)
+        return next((candidate for candidate in candidates if self.follows(candidate)), None)
+
+    def _call_partners(self, call: ast.Call, node: ast.expr) -> list[ast.expr]:
+        qualified = self._file.qualified_name(call.func)
+        if qualified is not None:
+            known = qualified.startswith("torch.") and (
+                operations().known(qualified)
+                or operations().returns_one_tensor(qualified)
+                or operations().never_differentiable(qualified)
+            )
+            if not known or terminal_name(call.func) in _LIKE | {"broadcast_tensors", "is_tensor", "equal"}:
+                return []
+            return [argument for argument in _tensor_arguments(call) if argument is not node]
+        if isinstance(call.func, ast.Attribute):
+            name = call.func.attr
+            if is_self(call.func.value):
+                # A layer of torch joins what it is given with its own parameters.
+                return [call.func] if self._has_parameters(call.func) else []
+            if operations().is_tensor_method(name) and name not in _INDIFFERENT and not name.startswith("new_"):
+                return [call.func.value, *(a for a in _tensor_arguments(call) if a is not node)]
+        return []
+
+    def _result(self, parent: ast.expr, node: ast.expr) -> ast.expr | None:
+        """The expression around `node` whose tensor lies on the CPU as well; None where that ends or is unknown."""
+        result: ast.expr | None = None
+        match parent:
+            case ast.BinOp() | ast.Compare():
+                left = parent.left
+                others = [parent.right] if isinstance(parent, ast.BinOp) else parent.comparators
+                same = all(side is node or self._is_harmless(side) for side in (left, *others))
+                result = parent if same else None
+            case ast.UnaryOp():
+                result = None if isinstance(parent.op, ast.Not) else parent
+            case ast.IfExp():
+                result = parent if node is not parent.test else None
+            case ast.Subscript():
+                result = parent if node is parent.value and self._keeps_dimension(parent.slice) else None
+            case ast.Attribute():
+                result = self._attribute_result(parent)
+            case ast.List() | ast.Tuple():
+                result = self._list_result(parent)
+            case ast.Call():
+                result = self._function_result(parent, node)
+        return result
+
+    def _attribute_result(self, attribute: ast.Attribute) -> ast.expr | None:
+        call = self._file.parent(attribute)
+        if not (isinstance(call, ast.Call) and call.func is attribute):
+            return attribute if attribute.attr in _VIEWS else None
+        name = attribute.attr
+        if self._moves(call) or name in _LEAVING or self._is_scalar_reduction(call) or name.startswith("new_"):
+            return None
+        if not (operations().is_tensor_method(name) or name in _MOVING):
+            return None
+        # `_from` looks at the call itself next: its partners are its arguments.
+        partners = [argument for argument in _tensor_arguments(call) if self.follows(argument)]
+        if partners and name not in _INDIFFERENT:
+            return attribute
+        return call
+
+    def _list_result(self, parent: ast.List | ast.Tuple) -> ast.expr | None:
+        call = self._file.parent(parent)
+        if isinstance(call, ast.Call) and terminal_name(call.func) in _JOINING_LISTS and call.args[:1] == [parent]:
+            return parent
+        return None
+
+    def _function_result(self, call: ast.Call, node: ast.expr) -> ast.expr | None:
+        if node is call.func:
+            return None
+        qualified = self._file.qualified_name(call.func)
+        if qualified is None or not qualified.startswith("torch."):
+            return None
+        name = qualified.rpartition(".")[2]
+        if keyword(call, "device") is not None or self._is_scalar_reduction(call):
+            return None
+        if not operations().returns_one_tensor(qualified) and name not in ("meshgrid", "stack", "cat"):
+            return None
+        others = [argument for argument in _tensor_arguments(call) if argument is not node]
+        return call if all(self._is_harmless(other) for other in others) else None
+
+    # --- statements ---------------------------------------------------------------------------------------------
+
+    def _statement(self, statement: ast.stmt, node: ast.expr, depth: int, *, crossed: bool) -> Iterator[Join]:
+        if isinstance(statement, ast.AugAssign) and node is statement.value:
+            if self.follows(statement.target):
+                yield Join(statement, statement.target, crossed)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and node is statement.value:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            for target in targets:
+                elements = target.elts if isinstance(target, ast.Tuple) else [target]
+                for element in elements:
+                    if isinstance(element, ast.Name):
+                        yield from self._uses(element, statement, depth, crossed=crossed)
+        elif isinstance(statement, ast.Return):
+            yield from self._callers(statement, depth)
+
+    def _uses(self, target: ast.Name, statement: ast.stmt, depth: int, *, crossed: bool) -> Iterator[Join]:
+        function = self._file.enclosing_function(statement)
+        if function is None:
+            return
+        for augmented in self._file.nodes_in(function, ast.AugAssign):
+            is_same = isinstance(augmented.target, ast.Name) and augmented.target.id == target.id
+            if is_same and self._sees_only(augmented.target, statement) and self.follows(augmented.value):
+                yield Join(augmented, augmented.value, crossed)
+                return
+        for name in self.loads(function, target.id):
+            if self._file.enclosing_function(name) is function and self._sees_only(name, statement):
+                yield from self._from(name, depth + 1, crossed=crossed)
+
+    def loads(self, function: FunctionNode, name: str) -> list[ast.Name]:
+        """The places of a function that read a name."""
+        table = self._loads.get(function)
+        if table is None:
+            table = self._loads[function] = {}
+            for node in ast.walk(function):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    table.setdefault(node.id, []).append(node)
+        return table.get(name, [])
+
+    def _sees_only(self, name: ast.expr, statement: ast.stmt) -> bool:
+        """Whether a use stands for what `statement` assigned, but for places written or operations done in place."""
+        seen = False
+        for binding in self._file.values.definitions(name):
+            if binding.statement is statement:
+                seen = True
+            elif binding.operator is not None or (
+                binding.index is None and not isinstance(binding.statement, ast.Expr)
+            ):
+                return False
+        return seen
+
+    def _callers(self, statement: ast.Return, depth: int) -> Iterator[Join]:
+        function = self._file.enclosing_function(statement)
+        if function is None:
+            return
+        owner = self._file.parent(function)
+        for call in self._file.calls(function.name):
+            if isinstance(owner, ast.ClassDef):
+                same_class = self._file.enclosing_class(call) is owner and own_attribute(call.func) is not None
+            else:
+                same_class = isinstance(call.func, ast.Name)
+            if same_class and self._file.enclosing_function(call) is not function:
+                yield from self._from(call, depth + 1, crossed=True)
+
+    # --- what lies with the model -------------------------------------------------------------------------------
+
+    def follows(self, expression: ast.expr | None) -> bool:
+        """Whether an expression is known to be a tensor that lies where the model or its input lies."""
+        if expression is None:
+            return False
+        known = self._follows.get(expression)
+        if known is not None:
+            return known
+        if expression in self._pending or len(self._pending) > 4 * _MAX_DEPTH:
+            return False
+        self._pending.add(expression)
+        try:
+            result = self._lies_with_model(expression)
+        finally:
+            self._pending.discard(expression)
+        self._follows[expression] = result
+        return result
+
+    def _lies_with_model(self, expression: ast.expr) -> bool:
+        result = False
+        match expression:
+            case ast.Name():
+                result = self._name_follows(expression)
+            case ast.Attribute():
+                result = self._attribute_follows(expression)
+            case ast.Call():
+                result = self._call_follows(expression)
+            case ast.BinOp():
+                result = self.follows(expression.left) or self.follows(expression.right)
+            case ast.Compare():
+                result = any(self.follows(side) for side in (expression.left, *expression.comparators))
+            case ast.UnaryOp():
+                result = not isinstance(expression.op, ast.Not) and self.follows(expression.operand)
+            case ast.Subscript():
+                result = self.follows(expression.value)
+            case ast.IfExp():
+                result = self.follows(expression.body) and self.follows(expression.orelse)
+            case ast.List() | ast.Tuple():
+                joining = self._list_result(expression) is not None
+                result = joining and any(self.follows(element) for element in expression.elts)
+        return result
+
+    def _name_follows(self, name: ast.Name) -> bool:
+        function = self._file.enclosing_function(name)
+        if function is None:
+            return False
+        bindings, may_be_parameter = self._file.values.bindings(function).reaching(name.id, self._file.statement(name))
+        plain = [b for b in bindings if b.index is None and not isinstance(b.statement, ast.Expr)]
+        if may_be_parameter or not plain:
+            argument = next((p for p in parameters(function) if p.arg == name.id), None)
+            if argument is None or not self._parameter_follows(function, argument):
+                return False
+        for binding in plain:
+            if binding.value is None or not self.follows(binding.value):
+                return False
+        return bool(plain) or may_be_parameter
+
+    def _parameter_follows(self, function: FunctionNode, argument: ast.arg) -> bool:
+        if argument.annotation is not None:
+            names = {terminal_name(node) for node in ast.walk(argument.annotation)}
+            return "Tensor" in names or "LongTensor" in names or "FloatTensor" in names
+        if argument.arg in ("self", "cls") or argument in (function.args.vararg, function.args.kwarg):
+            return False
+        in_forward = self._code.runs_in_forward(function)
+        if in_forward and function.name != "forward" and not self._given_by_callers(function, argument):
+            return False
+        return any(self._shows_tensor(name, in_forward=in_forward) for name in self.loads(function, argument.arg))
+
+    def _given_by_callers(self, function: FunctionNode, argument: ast.arg) -> bool:
+        """Whether every call of a helper in its class gives this parameter a tensor that lies with the model."""
+        position = [p.arg for p in parameters(function)].index(argument.arg) - 1
+        given: list[ast.expr | None] = []
+        for call in self._file.calls(function.name):
+            if own_attribute(call.func) == function.name:
+                by_name = keyword(call, argument.arg)
+                given.append(by_name or (call.args[position] if 0 <= position < len(call.args) else None))
+        return bool(given) and all(self.follows(value) for value in given)
+
+    def _shows_tensor(self, name: ast.Name, *, in_forward: bool) -> bool:
+        parent = self._file.parent(name)
+        if isinstance(parent, ast.Attribute):
+            return parent.attr in _TENSOR_TRAITS and (in_forward or parent.attr not in _ARRAY_TRAITS)
+        if isinstance(parent, ast.Call) and name in parent.args:
+            qualified = self._file.qualified_name(parent.func) or ""
+            if qualified.startswith("torch.nn.functional.") or terminal_name(parent.func) in _LIKE:
+                return True
+            return in_forward and isinstance(parent.func, ast.Attribute) and self._submodule(parent.func) is not None
+        return False
+
+    def _attribute_follows(self, attribute: ast.Attribute) -> bool:
+        if attribute.attr in _VIEWS:
+            return self.follows(attribute.value)
+        name = own_attribute(attribute)
+        if name is not None:
+            owner = self._code.module_of(attribute)
+            known = self._code.attributes(owner).get(name) if owner is not None else None
+            if known is not None and known.content in (Content.PARAMETER, Content.BUFFER):
+                return True
+            return self._has_parameters(attribute)
+        if attribute.attr in ("weight", "bias") and isinstance(attribute.value, ast.Attribute):
+            return self._has_parameters(attribute.value)
+        return False
+
+    def _submodule(self, function: ast.expr) -> Attribute | None:
+        name = own_attribute(function)
+        owner = self._code.module_of(function)
+        return self._code.attributes(owner).get(name or "") if owner is not None else None
+
+    def _has_parameters(self, function: ast.expr) -> bool:
+        """Whether an attribute is a layer of torch with parameters, which take part in what it computes."""
+        known = self._submodule(function)
+        if known is None or known.content not in (Content.LAYER, Content.CHAIN):
+            return False
+        return any(_WITH_PARAMETERS.search(layer.name) for layer in (known, *known.layers))
+
+    def _call_follows(self, call: ast.Call) -> bool:
+        qualified = self._file.qualified_name(call.func)
+        device = keyword(call, "device")
+        if device is not None:
+            return self._is_device_of_model(device)
+        if qualified is not None:
+            is_operation = operations().returns_one_tensor(qualified) and terminal_name(call.func) not in FACTORIES
+            return (is_operation or qualified.startswith("einops.")) and self._any_follows(call)
+        if isinstance(call.func, ast.Attribute):
+            return self._method_follows(call, call.func)
+        if isinstance(call.func, ast.Name):
+            functions = self._file.functions_by_name.get(call.func.id)
+            if functions is None:
+                # A name of this function that stands for a module, such as the variable of a loop over layers.
+                return bool(self._file.values.definitions(call.func)) and self._any_follows(call)
+            return len(functions) == 1 and self._any_follows(call) and self._returns_follow(functions[0])
+        return False
+
+    def _any_follows(self, call: ast.Call) -> bool:
+        return any(self.follows(argument) for argument in _tensor_arguments(call))
+
+    def _returns_follow(self, function: FunctionNode) -> bool:
+        values = [item.value for item in self._file.returns_of(function) if item.value is not None]
+        return bool(values) and all(self.follows(value) for value in values)
+
+    def _method_follows(self, call: ast.Call, function: ast.Attribute) -> bool:
+        if is_self(function.value):
+            helper = self._own_method(function)
+            if helper is not None:
+                return self._returns_follow(helper)
+            given = self._submodule(function) is not None and self._any_follows(call)
+            return given or self._has_parameters(function)
+        name = function.attr
+        if name in ("to", "type_as") and call.args and self._is_target_of_model(call.args[0]):
+            return True
+        if name in _LEAVING or name in ("cpu", "cuda", "type") or (name == "to" and self._moves(call)):
+            return False
+        if name.startswith("new_") or operations().is_tensor_method(name) or name == "to":
+            return self.follows(function.value)
+        return False
+
+    def _own_method(self, function: ast.Attribute) -> FunctionNode | None:
+        owner = self._code.module_of(function)
+        if owner is None:
+            return None
+        for statement in owner.body:
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name == function.attr:
+                return statement
+        return None
+
+    def _is_target_of_model(self, target: ast.expr) -> bool:
+        return self.follows(target) or self._is_device_of_model(target)
+
+    def _is_device_of_model(self, device: ast.expr) -> bool:
+        """`x.device`, or a name that stands for it."""
+        if isinstance(device, ast.Name):
+            definition = self._file.values.single_definition(device)
+            return definition is not None and self._is_device_of_model(definition)
+        return isinstance(device, ast.Attribute) and device.attr == "device" and self.follows(device.value)
+
+    # --- small questions ----------------------------------------------------------------------------------------
+
+    def _moves(self, call: ast.Call) -> bool:
+        """Whether a method call may bring its tensor to another device: `.to(torch.float16)` does not."""
+        name = terminal_name(call.func)
+        if name not in _MOVING:
+            return False
+        if name not in ("to", "type"):
+            return True
+        if keyword(call, "device") is not None or any(item.arg is None for item in call.keywords):
+            return True
+        return not all(self._is_dtype(argument) for argument in call.args)
+
+    def _is_dtype(self, expression: ast.expr) -> bool:
+        if isinstance(expression, ast.Attribute) and expression.attr == "dtype":
+            return True
+        if terminal_name(expression) in ("dtype", "torch_dtype"):
+            return True
+        qualified = self._file.qualified_name(expression) or ""
+        if qualified in ("torch.FloatTensor", "torch.LongTensor", "torch.DoubleTensor", "torch.HalfTensor"):
+            return True
+        return qualified.startswith("torch.") and qualified.rpartition(".")[2] in DTYPES
+
+    def _is_scalar_reduction(self, call: ast.Call) -> bool:
+        if terminal_name(call.func) not in _SCALAR_WITHOUT_DIM:
+            return False
+        given = len(call.args) - (1 if self._file.qualified_name(call.func) is not None else 0)
+        return given <= 0 and keyword(call, "dim", "axis") is None
+
+    def _keeps_dimension(self, index: ast.expr) -> bool:
+        """Whether an index leaves the tensor a dimension, as far as it tells: slices, None and `...` do."""
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        kept = any(isinstance(part, ast.Slice) or _is_ellipsis(part) or _is_none(part) for part in parts)
+        return kept and all(
+            isinstance(part, (ast.Slice, ast.Constant)) or self._file.values.value(part).is_number for part in parts
+        )
+
+    def _is_harmless(self, expression: ast.expr) -> bool:
+        """Whether an operand is a number, a flag or a tensor that lies on the CPU as well."""
+        if isinstance(expression, ast.Constant):
+            return True
+        if self._file.values.value(expression).kind in (Kind.NUMBER, Kind.OTHER):
+            return True
+        if isinstance(expression, (ast.Tuple, ast.List)):
+            return all(self._is_harmless(element) for element in expression.elts)
+        return self.made_on_cpu(expression) is not None
+
+
+DTYPES = frozenset(
+    {
+        *("float16", "bfloat16", "float32", "float64", "half", "float", "double", "int8", "int16", "int32", "int64"),
+        *("uint8", "bool", "long", "int", "short", "complex64", "complex128", "cfloat", "cdouble"),
+    }
+)
+
+
+def _is_scalar_or_empty(shape: ast.expr | None) -> bool:
+    """`()`, which makes a tensor without dimensions, and `0` or `[0]`, which makes one that stands for nothing."""
+    if isinstance(shape, (ast.Tuple, ast.List)):
+        return all(isinstance(size, ast.Constant) and size.value == 0 for size in shape.elts)
+    return isinstance(shape, ast.Constant) and shape.value == 0
+
+
+def _is_none(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Constant) and expression.value is None
+
+
+def _is_ellipsis(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Constant) and expression.value is Ellipsis
+
+
+def _tensor_arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(item.value for item in call.keywords if item.arg not in ("dim", "dtype", "axis", "out"))]
+
+
+_CACHE: WeakKeyDictionary[FileContext, Placement] = WeakKeyDictionary()
+
+
+def placement(file: FileContext) -> Placement:
+    """The places of a file's tensors, worked out once for all rules."""
+    known = _CACHE.get(file)
+    if known is None:
+        # The table must not keep alive the file that it is kept for.
+        known = _CACHE[file] = Placement(proxy(file), forward_code(file))
+    return known

@@ -1,0 +1,191 @@
+"""Tensors that stay on the CPU, or go to one kind of device, whatever the device of the model is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from analyzer.context import FileContext
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.forward_code import forward_code
+from analyzer.placement import FACTORIES, Join, placement
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.syntax import FunctionNode
+from analyzer.values.surroundings import Surroundings, surroundings
+
+_HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
+_BLOCK = (
+    "class Block(nn.Module):\n    def __init__(self, width=4, strength=0.3):\n        super().__init__()\n"
+    "        self.width = width\n        self.strength = strength\n        self.up = nn.Linear(width, width)\n"
+    "        self.table = nn.Embedding(8, width)\n        self.drop = nn.Dropout(0.1)\n\n"
+    "    def forward(self, x, mask=None):\n"
+)
+_FIRST = 16
+
+
+def _forward(body: str, *, after: str = "") -> str:
+    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines()) + after
+
+
+# A file that never mentions devices may be meant for the CPU alone: what it would do elsewhere is a remark.
+_CARES_FOR_DEVICES = re.compile(r"\bdevice\b|\bcuda\b|\bis_cuda\b")
+
+
+class FactoryWithoutDevice(Rule):
+    """A tensor made without `device=` in code that the model runs, and used together with the model's tensors."""
+
+    id = "GP602"
+    name = "factory-without-device"
+    severity = Severity.WARNING
+    confidence = Confidence.HIGH
+    settled_by = ("device_compare",)
+    fix = FixSafety.SAFE
+    triggers = tuple(f"{name}(" for name in FACTORIES)
+    documentation = Documentation(
+        what_it_does=(
+            "Follows tensors that `torch.zeros`, `torch.arange`, `torch.tensor([…])` and other factories make without "
+            "`device=` in a `forward`, in methods that it calls and in functions of tensors, up to the operation that "
+            "joins them with an input, a parameter or a buffer. Tensors that are moved first (`.to(x.device)`), that "
+            "have no dimension, or that only serve as an index (`x[i]`) are left alone. In a file that mentions no "
+            "device at all, and in data preparation, it is a note."
+        ),
+        why_is_this_bad=(
+            "The factory makes the tensor on the CPU. On a GPU the operation raises `Expected all tensors to be on "
+            "the same device`, and nothing shows it before the first run there."
+        ),
+        faulty_example=_forward("position = torch.arange(x.shape[1])\nreturn self.up(x) + position"),
+        right_example=_forward("position = torch.arange(x.shape[1], device=x.device)\nreturn self.up(x) + position"),
+        fix_safety="Safe: adds `device=` with the device of the tensor that it meets; nothing changes on the CPU.",
+    )
+    valid = (
+        _forward("bias = torch.ones(4, device=x.device)\nreturn self.up(x) + bias"),
+        _forward("bias = torch.ones(4).to(x.device)\nreturn self.up(x) + bias"),
+        _forward("bias = torch.ones(4).to(x)\nreturn self.up(x) + bias"),
+        _forward("bias = torch.ones(4).type_as(x)\nreturn self.up(x) + bias"),
+        _forward("bias = torch.ones(4)\nif x.is_cuda:\n    bias = bias.cuda()\nreturn self.up(x) + bias"),
+        _forward("total = torch.tensor(0.0)\nreturn self.up(x) + total"),
+        _forward("total = torch.zeros(())\nreturn self.up(x) + total"),
+        _forward("scale = torch.arange(4).float().mean()\nreturn self.up(x) * scale"),
+        _forward("order = torch.randperm(4)\nreturn self.up(x)[:, order]"),
+        _forward("out = x.new_zeros(4)\nother = torch.zeros_like(x)\nreturn out + other + x"),
+        _forward("out = self.up(x)\nout[:, 0] = torch.zeros(x.shape[0])\nreturn out"),
+        _forward("sizes = torch.arange(4).tolist()\nreturn x * sizes[0]"),
+        _forward("with torch.device(x.device):\n    bias = torch.ones(4)\nreturn self.up(x) + bias"),
+        _forward("steps = torch.linspace(0, 1, 3)\nreturn [self.up(x) * t.item() for t in steps]"),
+        _forward("return self.drop(torch.ones(4))"),
+        _forward("grid = torch.ones(4)\nreturn self.render(grid, x)"),
+        _HEAD + "def grid(width, height):\n    x = torch.arange(width)\n    y = torch.arange(height)\n"
+        "    return x[None] + y[:, None]\n",
+        _HEAD + "def scaled(values, n):\n    return values * n + torch.arange(3)\n",
+        _HEAD + "torch.set_default_device('cuda')\n\n\ndef shifted(x: torch.Tensor):\n    return x + torch.ones(3)\n",
+        _forward("empty = torch.zeros(0)\nreturn torch.cat([empty, self.up(x)])"),
+        _HEAD + "def inverse(pose: torch.Tensor):\n    return pose.transpose(0, 1)\n\n\ndef relative(n):\n"
+        "    poses = torch.ones(n, 3)\n    return inverse(poses) + torch.ones(3)\n",
+        _HEAD + "class Data(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n"
+        "        return self.rows[i] + torch.ones(3)\n",
+    )
+    invalid = (
+        Invalid(_forward("position = torch.arange(x.shape[1])\nreturn self.up(x) + position"), (_FIRST,)),
+        Invalid(_forward("return x.masked_fill(torch.eye(x.size(1)).bool(), 0)"), (_FIRST,)),
+        Invalid(_forward("return torch.where(torch.rand(4) > 0.5, self.up(x), x)"), (_FIRST,)),
+        Invalid(_forward("ids = torch.arange(x.shape[1])\nreturn self.up(x) + self.table(ids)"), (_FIRST,)),
+        Invalid(_forward("pad = torch.zeros(1, 4)\nreturn torch.cat([pad, self.up(x)], dim=0)"), (_FIRST,)),
+        Invalid(_forward("h = self.up(x)\nw = torch.hann_window(4)[None, :] * 2\nh = h * w\nreturn h"), (_FIRST + 1,)),
+        Invalid(_forward("loss = torch.zeros(1)\nloss += self.up(x).sum()\nreturn loss"), (_FIRST,)),
+        Invalid(_forward("out = torch.zeros(4, 4)\nreturn out.index_add(0, x.long(), self.up(x))"), (_FIRST,)),
+        Invalid(
+            _forward(
+                "return self.up(x) + self.noise(x.shape[0]) * 2",
+                after="\n    def noise(self, n):\n        ramp = torch.randn(n, 1) * self.strength\n"
+                "        return ramp\n",
+            ),
+            (_FIRST,),
+        ),
+        Invalid(_HEAD + "def shifted(x: torch.Tensor):\n    return x + torch.tensor([1.0, 2.0])\n", (7,)),
+        Invalid(_forward("row = torch.arange(4)\nreturn row[None] < self.up(x)"), (_FIRST,)),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every factory call whose tensor meets one that lies with the model."""
+        code, places = forward_code(file), placement(file)
+        told: set[ast.AST] = set()
+        for call in file.calls(*FACTORIES):
+            function = file.enclosing_function(call)
+            if function is None or not places.is_cpu_factory(call):
+                continue
+            for join in places.joins(call):
+                where = file.enclosing_function(join.node)
+                node = join.node if join.crossed else call
+                if node in told or where is None or not _runs_with_model(file, where):
+                    continue
+                if code.module_of(call) is not None and not code.runs_in_forward(function):
+                    continue
+                told.add(node)
+                yield self._hit(file, call, join)
+                break
+
+    def _hit(self, file: FileContext, call: ast.Call, join: Join) -> Hit:
+        aware = _CARES_FOR_DEVICES.search(file.text) is not None
+        quiet = not (aware or join.crossed) or surroundings(file, join.node) is Surroundings.ASIDE
+        shown = file.source(join.other) if join.other.lineno == join.other.end_lineno else "the model's tensor"
+        made, met = file.source(call.func), f"line {join.node.lineno}"
+        if join.crossed:
+            message = (
+                f"This joins `{shown}` with a tensor that `{made}` made on the CPU (line {call.lineno}, no `device=`): "
+                "on a GPU it raises. Move it first, or make it there."
+            )
+        else:
+            message = (
+                f"`{made}` without `device=` makes its tensor on the CPU, and {met} joins it with `{shown}`: on a GPU "
+                f"that raises. Pass `device={_device_of(shown)}`."
+            )
+        return Hit(
+            join.node if join.crossed else call,
+            message,
+            severity=Severity.NOTE if quiet else None,
+            confidence=Confidence.LOW if quiet else None,
+            hypothesis={"factory": made, "joined_line": join.node.lineno, "symbol": file.symbol(call)},
+            related=((call, "made on the CPU here"),) if join.crossed else ((join.node, "joined here"),),
+            fix=None if join.crossed else _with_device(file, call, join),
+        )
+
+
+def _device_of(shown: str) -> str:
+    return f"{shown}.device" if shown.isidentifier() else "….device"
+
+
+def _with_device(file: FileContext, call: ast.Call, join: Join) -> Rewrite | None:
+    """`device=` with the device of a plain variable that is known where the factory is called."""
+    function = file.enclosing_function(call)
+    if function is None or call.end_lineno != call.lineno or (not call.args and not call.keywords):
+        return None
+    if file.source(call.func).rpartition(".")[2] in ("from_numpy", "FloatTensor", "LongTensor", "Tensor"):
+        return None
+    for name in _variables_of(join.other):
+        if _is_known_at(file, function, name, call):
+            text = file.source(call)
+            return Rewrite(FixSafety.SAFE, (Replacement(call, f"{text[:-1]}, device={name.id}.device)"),))
+    return None
+
+
+def _variables_of(expression: ast.expr) -> Iterator[ast.Name]:
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Name) and node.id != "self":
+            yield node
+
+
+def _is_known_at(file: FileContext, function: FunctionNode, name: ast.Name, call: ast.Call) -> bool:
+    """Whether a variable is a parameter that is a tensor of the model's wherever it is used in the function."""
+    if file.enclosing_function(name) is not function or name.id not in {a.arg for a in function.args.args}:
+        return False
+    bindings, may_be_parameter = file.values.bindings(function).reaching(name.id, file.statement(call))
+    return may_be_parameter and not bindings and placement(file).follows(name)
+
+
+def _runs_with_model(file: FileContext, function: FunctionNode) -> bool:
+    """Whether a function runs where the model's tensors are: in a `forward`, or on tensors that it is given."""
+    code = forward_code(file)
+    if code.module_of(function) is not None:
+        return code.runs_in_forward(function)
+    return file.enclosing_class(function) is None
