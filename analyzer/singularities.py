@@ -1,21 +1,24 @@
 """Operations that are singular somewhere, and whether anything keeps their operand away from that place.
 
-Divisions, roots, powers and logarithms are found once a file and judged once, so that the rules about them agree with
-each other. This module must not know how findings are reported.
+Divisions, roots, powers, logarithms and inverse functions are found once a file and judged once, so that the rules
+about them agree with each other. This module must not know how findings are reported.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from analyzer.formulas import operation_behind
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Gradient, Kind, Value, Zero
 from analyzer.values.guards import guarded
+from analyzer.values.operations import Operation
 from analyzer.values.surroundings import Surroundings, surroundings
 
 if TYPE_CHECKING:
@@ -30,27 +33,55 @@ class Form(Enum):
     """Which operation is singular."""
 
     DIVISION = "division"
+    RECIPROCAL_ROOT = "reciprocal square root"
     ROOT = "square root"
     POWER = "fractional power"
     LOGARITHM = "logarithm"
+    INVERSE = "inverse function"
 
-    @property
-    def singular_set(self) -> str:
-        """Where the operand must not be, as a comparison."""
-        return "== 0" if self in (Form.DIVISION, Form.ROOT) else "<= 0"
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where an inverse function and its slope are finite: strictly between the bounds."""
+
+    low: float
+    high: float
+    singular_set: str
+
+
+# Measured on torch 2.13: at a bound the slope is infinite, even where the value is finite (acos, asin, acosh).
+_DOMAINS = {
+    **dict.fromkeys(("acos", "asin", "arccos", "arcsin"), Domain(-1.0, 1.0, "abs(operand) >= 1")),
+    **dict.fromkeys(("atanh", "arctanh", "erfinv"), Domain(-1.0, 1.0, "abs(operand) >= 1")),
+    **dict.fromkeys(("acosh", "arccosh"), Domain(1.0, math.inf, "<= 1")),
+    "logit": Domain(0.0, 1.0, "<= 0 or >= 1"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Singular:
     """One operation: `node` is what to point at, `operand` what must stay away from the singular set.
 
-    `numerator` is what is divided, for a division that has one.
+    `numerator` is what is divided, for a division that has one; `name` the function, for an inverse function.
     """
 
     form: Form
     node: ast.expr | ast.stmt
     operand: ast.expr
     numerator: ast.expr | None = None
+    name: str = ""
+
+    @property
+    def domain(self) -> Domain:
+        """Where an inverse function is finite."""
+        return _DOMAINS[self.name]
+
+    @property
+    def singular_set(self) -> str:
+        """Where the operand must not be, as a comparison."""
+        if self.form is Form.INVERSE:
+            return self.domain.singular_set
+        return "== 0" if self.form in (Form.DIVISION, Form.ROOT) else "<= 0"
 
 
 class Judgement:
@@ -68,9 +99,31 @@ class Judgement:
     def guarded(self) -> bool:
         """Whether a number or a test in front keeps the operand out of the singular set."""
         value = self.value
-        if value.is_number or value.kind is Kind.OTHER or value.zero is Zero.EXCLUDED:
+        if value.is_number or value.kind is Kind.OTHER:
+            return True
+        if self._singular.form is Form.INVERSE:
+            if self._inside_domain or self._is_selected:
+                return True
+        elif value.zero is Zero.EXCLUDED:
             return True
         return guarded(self._file, self._singular.node, self._singular.operand)
+
+    @property
+    def _is_selected(self) -> bool:
+        """Whether a `where`, a `masked_fill` or an index by a mask chose the operand: the double where."""
+        operand, values = self._singular.operand, self._file.values
+        definition = values.single_definition(operand) or operand
+        if isinstance(definition, ast.Subscript) and values.value(definition.slice).kind is Kind.BOOLEAN_TENSOR:
+            return True
+        return operation_behind(self._file, operand, "where", "masked_fill") is not None
+
+    @property
+    def _inside_domain(self) -> bool:
+        """Whether the operand of an inverse function stays strictly inside, in the precision of a float32."""
+        domain, value = self._singular.domain, self.value
+        above = value.low > domain.low or (value.low == domain.low and value.low_open)
+        below = value.high < domain.high or value.high_open or math.isinf(domain.high)
+        return above and below
 
     @cached_property
     def surroundings(self) -> Surroundings:
@@ -131,7 +184,8 @@ class Singularities:
                 if divisor is not None and not _plainly_constant(divisor):
                     yield Singular(Form.DIVISION, call, divisor, operation.operand)
         for form, names in (
-            (Form.DIVISION, ("reciprocal", "reciprocal_", "rsqrt", "rsqrt_")),
+            (Form.DIVISION, ("reciprocal", "reciprocal_")),
+            (Form.RECIPROCAL_ROOT, ("rsqrt", "rsqrt_")),
             (Form.ROOT, ("sqrt", "sqrt_")),
             (Form.LOGARITHM, _LOGARITHMS),
         ):
@@ -139,6 +193,11 @@ class Singularities:
                 operation = values.operation(call)
                 if operation is not None and operation.operand is not None:
                     yield Singular(form, call, operation.operand)
+        for call in self._file.calls(*_DOMAINS, *(f"{name}_" for name in _DOMAINS)):
+            operation = values.operation(call)
+            if operation is not None and operation.operand is not None and not _has_own_guard(operation):
+                name = operation.name.rstrip("_")
+                yield Singular(Form.INVERSE, call, operation.operand, name=name)
         for call in self._file.calls(*_POWERS):
             operation = values.operation(call)
             exponent = operation.argument(0, "exponent") if operation is not None else None
@@ -152,12 +211,20 @@ class Singularities:
         constant = self._file.values.value(exponent).constant
         if constant is None:
             return
-        if constant < 0:
+        if constant == -0.5:
+            yield Singular(Form.RECIPROCAL_ROOT, node, base)
+        elif constant < 0:
             yield Singular(Form.DIVISION, node, base)
         elif constant == 0.5:
             yield Singular(Form.ROOT, node, base)
         elif 0 < constant < 1:
             yield Singular(Form.POWER, node, base)
+
+
+def _has_own_guard(operation: Operation) -> bool:
+    """`torch.logit(x, eps=1e-6)` clamps its operand itself."""
+    eps = operation.argument(0, "eps") if operation.name.startswith("logit") else None
+    return eps is not None and not (isinstance(eps, ast.Constant) and eps.value in (None, 0))
 
 
 def _plainly_constant(expression: ast.expr) -> bool:

@@ -25,8 +25,8 @@ def hypothesis(file: FileContext, singular: Singular) -> dict[str, object]:
     """What a runtime check should try: bring the operand into the singular set, inside this function."""
     return {
         "operand": normalised_source(singular.operand, file.text),
-        "singular_set": singular.form.singular_set,
-        "operation": singular.form.value,
+        "singular_set": singular.singular_set,
+        "operation": singular.name or singular.form.value,
         "symbol": file.symbol(singular.node),
         "line": singular.operand.lineno,
     }

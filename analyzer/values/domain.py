@@ -144,12 +144,26 @@ def number(value: float) -> Value:
     return Value(Kind.NUMBER, value, value, gradient=Gradient.NO, zero=zero, zero_because="as a literal")
 
 
-def single_precision(value: float) -> float:
-    """The float32 nearest to a number: `1 - 1e-8` is 1 to a float32 tensor that is clamped to it."""
+def rounded(value: float, precision: Precision = Precision.SINGLE) -> float:
+    """The nearest number that a tensor can hold: `1 - 1e-8` is 1 to a float32 tensor, 1e-8 is 0 to a float16 one.
+
+    An unknown precision counts as float32.
+    """
+    if precision is Precision.DOUBLE or math.isinf(value):
+        return value
+    if precision is Precision.BFLOAT16:
+        return _rounded_to_bfloat16(value)
     try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
+        form = "e" if precision is Precision.HALF else "f"
+        return float(struct.unpack(form, struct.pack(form, value))[0])
     except (OverflowError, struct.error):
         return value
+
+
+def _rounded_to_bfloat16(value: float) -> float:
+    """Eight significant bits; the range is that of float32."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(mantissa * 256) / 256, exponent)
 
 
 def join(values: list[Value]) -> Value:

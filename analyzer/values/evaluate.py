@@ -255,6 +255,9 @@ class Evaluator:
             spread = self._spread(expression.left, expression.right)
             if spread is not None:
                 return spread
+            if self._is_shifted_by_maximum(expression.left, expression.right):
+                shifted = subtract(self.value(expression.left), self.value(expression.right), node=expression)
+                return replace(shifted, high=0.0, high_open=False, reaches_high=True)
         if isinstance(expression.op, ast.Mult) and _same_source(expression.left, expression.right):
             return squared(self.value(expression.left), node=expression)
         result = _combine(expression.op, self.value(expression.left), self.value(expression.right), expression)
@@ -280,11 +283,17 @@ class Evaluator:
             origin=self._file.parent(left),
         )
 
+    def _is_shifted_by_maximum(self, left: ast.expr, right: ast.expr) -> bool:
+        """`x - x.max(...)` and `x - x.logsumexp(...)`: what is never above zero."""
+        upper = self._extreme_of(right, "max") or self._extreme_of(right, "logsumexp")
+        return upper is not None and _same_source(_undetached(upper), _undetached(left))
+
     def _extreme_of(self, expression: ast.expr, which: str) -> ast.expr | None:
-        """`x` for `x.max(...)`, `x.amax(...)[0]` and names that stand for it."""
-        for _ in range(4):
-            if isinstance(expression, ast.Subscript):
-                expression = expression.value
+        """`x` for `x.max(...)`, `x.amax(...)[0]`, `torch.max(x, 0).values` and names that stand for it."""
+        for _ in range(6):
+            is_part = isinstance(expression, ast.Attribute) and expression.attr in ("values", "data")
+            if isinstance(expression, ast.Subscript) or is_part:
+                expression = expression.value  # type: ignore[attr-defined]
             elif isinstance(expression, ast.Name):
                 bindings = self.definitions(expression)
                 if len(bindings) != 1 or bindings[0].value is None or bindings[0].operator is not None:
@@ -657,6 +666,16 @@ def _selects_by_value(index: ast.expr, name: str | None) -> bool:
         return True
     compares = any(isinstance(node, (ast.Compare, ast.Call)) for node in ast.walk(index))
     return compares and (name is None or name in keys)
+
+
+def _undetached(expression: ast.expr) -> ast.expr:
+    while (
+        isinstance(expression, ast.Call)
+        and isinstance(expression.func, ast.Attribute)
+        and expression.func.attr == "detach"
+    ):
+        expression = expression.func.value
+    return expression
 
 
 def _same_source(left: ast.expr, right: ast.expr) -> bool:

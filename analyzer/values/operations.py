@@ -30,7 +30,7 @@ from analyzer.values.domain import (
     negate,
     number,
     power,
-    single_precision,
+    rounded,
     squared,
     subtract,
 )
@@ -395,39 +395,52 @@ def _clamp(operation: Operation, operand: Value, reader: Reader) -> Value:
 def _clamped(operand: Value, low: Value | None, high: Value | None, operation: Operation) -> Value:
     kind = operand.kind if operand.kind is not Kind.UNKNOWN else Kind.TENSOR
     result = replace(operand, kind=kind)
-    if high is not None and high.constant is not None:
-        reached = single_precision(high.constant)
-        if reached <= result.high:
-            result = replace(result, high=reached, high_open=False, reaches_high=True)
-            if reached <= 0:
-                result = replace(result, low=min(result.low, reached))
+    if high is not None:
+        result = _below(result, high)
     if low is None or (low.kind is Kind.OTHER and low.constant is None):
         return result
-    if low.constant is not None and low.constant <= 0:
-        if low.constant < 0:
-            return replace(result, low=max(result.low, low.constant))
+    if low.constant == 0:
         if operand.positive:
             return result
         return replace(
             result,
             low=0.0,
+            low_open=False,
             zero=Zero.CERTAIN_ORIGIN,
             zero_because="wherever its input is not positive",
             origin=operation.call,
         )
+    if low.low < 0 and not math.isinf(low.low):
+        # `clamp(-1 + eps, 1 - eps)`: a bound below zero, which may be an open one.
+        reached = rounded(low.low, operand.precision)
+        if reached < result.low:
+            return result
+        return replace(result, low=reached, low_open=low.low_open)
     # A bound above zero, or one that was given a name: whoever clamps at a named bound means to keep zero away.
     bound = low.low if low.positive else 0.0
-    floor = single_precision(bound)
+    floor = rounded(bound, operand.precision)
     zero = Zero.ROUNDED if bound > 0 and floor == 0 else Zero.EXCLUDED
+    because = f"because {bound:g} rounds to zero in {operand.precision.value}" if zero is Zero.ROUNDED else ""
     return replace(
         result,
         low=max(result.low, bound),
         low_open=bound == 0,
         zero=zero,
-        zero_because="",
-        origin=None,
+        zero_because=because,
+        origin=operation.call if zero is Zero.ROUNDED else None,
         high=max(result.high, bound),
     )
+
+
+def _below(result: Value, high: Value) -> Value:
+    """After an upper bound, which is reached as it is rounded: `1 - 1e-8` is 1 to a float32 tensor."""
+    if math.isinf(high.high):
+        return result
+    reached = rounded(high.high, result.precision)
+    if reached > result.high:
+        return result
+    result = replace(result, high=reached, high_open=high.high_open, reaches_high=not high.high_open)
+    return replace(result, low=min(result.low, reached)) if reached <= 0 else result
 
 
 # --- selection -------------------------------------------------------------------------------------------------------

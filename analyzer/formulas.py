@@ -1,0 +1,189 @@
+"""Recognises formulas that are written out by hand, through the variables and views in between.
+
+`p = x.softmax(-1)`, then `p[i].log()`, is the logarithm of a softmax. This module must not know rules, nor decide
+whether a formula is a fault.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from analyzer.values.domain import Precision
+from analyzer.values.guards import value_names
+from analyzer.values.operations import Operation
+
+if TYPE_CHECKING:
+    from analyzer.context import FileContext
+
+# What gives the same elements, or some of them.
+_VIEWS = frozenset(
+    {
+        *("view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "permute", "transpose", "flatten", "t"),
+        *("contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "clone", "repeat", "gather"),
+        *("index_select", "masked_select", "select", "narrow", "take_along_dim", "view_as", "reshape_as", "cuda"),
+    }
+)
+_LARGEST_DEPTH = 8
+# exp() of more than this is inf: 88.72 in float32 and bfloat16, 11.09 in float16.
+_LARGEST_EXPONENT = 80.0
+_LARGEST_EXPONENT_HALF = 11.0
+
+
+def core(file: FileContext, expression: ast.expr) -> ast.expr:
+    """What an expression is computed as, behind variables that were assigned once, views, casts and selections."""
+    for _ in range(_LARGEST_DEPTH):
+        inner: ast.expr | None = None
+        if isinstance(expression, (ast.Name, ast.Attribute)):
+            inner = file.values.single_definition(expression)
+        elif isinstance(expression, (ast.Subscript, ast.NamedExpr)):
+            inner = expression.value
+        elif isinstance(expression, ast.Call):
+            operation = file.values.operation(expression)
+            if operation is not None and operation.name in _VIEWS:
+                inner = operation.operand
+        if inner is None:
+            return expression
+        expression = inner
+    return expression
+
+
+def operation_behind(file: FileContext, expression: ast.expr, *names: str) -> Operation | None:
+    """The call of one of these operations that an expression stands for."""
+    found = core(file, expression)
+    operation = file.values.operation(found) if isinstance(found, ast.Call) else None
+    return operation if operation is not None and operation.name.rstrip("_") in names else None
+
+
+def is_number(file: FileContext, expression: ast.expr, value: float) -> bool:
+    """Whether an expression is this number (or a tensor filled with it)."""
+    return file.values.value(expression).constant == value
+
+
+def terms(expression: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """Both sides of a sum."""
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
+        return expression.left, expression.right
+    return None
+
+
+def one_plus(file: FileContext, expression: ast.expr) -> ast.expr | None:
+    """`x` of `1 + x` and `x + 1`."""
+    both = terms(core(file, expression))
+    if both is None:
+        return None
+    left, right = both
+    if is_number(file, left, 1.0):
+        return right
+    return left if is_number(file, right, 1.0) else None
+
+
+def one_minus(file: FileContext, expression: ast.expr) -> ast.expr | None:
+    """`x` of `1 - x`."""
+    found = core(file, expression)
+    if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Sub) and is_number(file, found.left, 1.0):
+        return found.right
+    return None
+
+
+def minus_one(file: FileContext, expression: ast.expr) -> ast.expr | None:
+    """`x` of `x - 1`."""
+    found = core(file, expression)
+    if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Sub) and is_number(file, found.right, 1.0):
+        return found.left
+    return None
+
+
+def same(file: FileContext, left: ast.expr, right: ast.expr) -> bool:
+    """Whether two expressions are written alike and mean the same at both places."""
+    return ast.dump(left) == ast.dump(right) and still_means(file, left, right)
+
+
+def still_means(file: FileContext, expression: ast.expr, place: ast.AST) -> bool:
+    """Whether the names of an expression stand for the same at another place of its function."""
+    scope = file.enclosing_function(expression)
+    if scope is not file.enclosing_function(place):
+        return False
+    here, there = file.statement(expression), file.statement(place)
+    if here is there or scope is None:
+        return here is there
+    bindings = file.values.bindings(scope)
+    return all(bindings.reaching(key, here) == bindings.reaching(key, there) for key, _ in value_names(expression))
+
+
+def exponential_of(file: FileContext, expression: ast.expr) -> Operation | None:
+    """The `exp` that an expression stands for, if its argument is a tensor that can be large enough to overflow."""
+    operation = operation_behind(file, expression, "exp")
+    if operation is None or operation.operand is None:
+        return None
+    return operation if can_overflow(file, operation.operand) else None
+
+
+def can_overflow(file: FileContext, exponent: ast.expr) -> bool:
+    """Whether nothing bounds an exponent from above."""
+    value = file.values.value(exponent)
+    if value.is_number or value.is_discrete:
+        return False
+    largest = _LARGEST_EXPONENT_HALF if value.precision is Precision.HALF else _LARGEST_EXPONENT
+    return value.high > largest and not is_bounded(file, exponent)
+
+
+def is_bounded(file: FileContext, expression: ast.expr) -> bool:
+    """Whether an expression is a bounded tensor times or over a setting: similarities over a temperature."""
+    for _ in range(_LARGEST_DEPTH):
+        found = core(file, expression)
+        if is_cosine(file, found):
+            return True
+        value = file.values.value(found)
+        if value.low >= -_LARGEST_EXPONENT and value.high <= _LARGEST_EXPONENT:
+            return True
+        if isinstance(found, ast.UnaryOp):
+            expression = found.operand
+        elif isinstance(found, ast.BinOp) and isinstance(found.op, (ast.Mult, ast.Div)):
+            if file.values.value(found.right).is_number:
+                expression = found.left
+            elif isinstance(found.op, ast.Mult) and file.values.value(found.left).is_number:
+                expression = found.right
+            else:
+                return False
+        else:
+            return False
+    return False
+
+
+def is_cosine(file: FileContext, expression: ast.expr) -> bool:
+    """Whether an expression is a product of normalised vectors, or `cosine_similarity` itself."""
+    found = core(file, expression)
+    if isinstance(found, ast.Call):
+        operation = file.values.operation(found)
+        if operation is None or operation.operand is None:
+            return False
+        if operation.name == "sum":
+            return is_cosine(file, operation.operand)
+        return operation.name == "cosine_similarity" or _are_unit(file, _multiplied(operation))
+    if isinstance(found, ast.BinOp) and isinstance(found.op, (ast.MatMult, ast.Mult)):
+        return _are_unit(file, (found.left, found.right))
+    return False
+
+
+def _multiplied(operation: Operation) -> tuple[ast.expr, ...]:
+    """The two factors of a product of matrices or vectors."""
+    if operation.name in ("matmul", "mm", "bmm", "inner", "dot") and operation.operand is not None:
+        return (operation.operand, *operation.arguments[:1])
+    return operation.arguments if operation.name == "einsum" else ()
+
+
+def _are_unit(file: FileContext, vectors: tuple[ast.expr, ...]) -> bool:
+    return len(vectors) == 2 and all(operation_behind(file, vector, "normalize") is not None for vector in vectors)
+
+
+def factors(expression: ast.expr) -> Iterator[ast.expr]:
+    """The factors of a product, outermost first; other expressions are one factor."""
+    pending = [expression]
+    while pending:
+        current = pending.pop()
+        if isinstance(current, ast.BinOp) and isinstance(current.op, ast.Mult):
+            pending.extend((current.right, current.left))
+        else:
+            yield current
