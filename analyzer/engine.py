@@ -6,31 +6,83 @@ finding of its own (GP001, GP002), and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analyzer.file_analysis import FileResult, Surroundings, analyze_path, analyze_text
+from analyzer.cache import ResultCache, SourceFile
+from analyzer.file_analysis import FileResult, Surroundings, analyze_text
 from analyzer.findings import Finding, StaticAnalysis, Suppression, TargetDeclaration
 from analyzer.modules import ModuleLayout
 from analyzer.options import DEFAULT_OPTIONS, AnalyzerOptions
 from analyzer.outline import Outline
-from analyzer.package import Package
+from analyzer.pool import WORTH_A_POOL, FileOutcome, Reader, read_in_processes
 from analyzer.targets import targets_of
 
 __all__ = ["DEFAULT_OPTIONS", "AnalyzerOptions", "analyze_files", "analyze_source"]
 
 
-def analyze_files(root: Path, paths: Sequence[str], *, options: AnalyzerOptions = DEFAULT_OPTIONS) -> StaticAnalysis:
-    """Analyses files of a snapshot; `paths` are relative to `root`, with forward slashes. Never raises for a file."""
+def analyze_files(
+    root: Path,
+    paths: Sequence[str],
+    *,
+    options: AnalyzerOptions = DEFAULT_OPTIONS,
+    processes: int = 1,
+    cache: Path | None = None,
+) -> StaticAnalysis:
+    """Analyses files of a snapshot; `paths` are relative to `root`, with forward slashes. Never raises for a file.
+
+    `processes`: how many may read at the same time; the result does not depend on it. `cache`: a directory where
+    results are kept from one run to the next.
+    """
     distinct = sorted(set(paths))
-    layout = ModuleLayout(distinct)
-    package = Package(root, distinct, layout)
-    surroundings = Surroundings(layout, package)
+    reader = Reader(root, distinct, options)
     try:
-        results = [analyze_path(root / path, path, surroundings, options) for path in distinct]
+        if cache is None:
+            results = {path: outcome.result for path, outcome in _outcomes(reader, distinct, processes)}
+        else:
+            results = _read_with_cache(ResultCache(cache, options), reader, processes)
     finally:
-        package.release()
-    return _joined(results, distinct)
+        reader.package.release()
+    return _joined([results[path] for path in distinct], distinct)
+
+
+def _read_with_cache(cache: ResultCache, reader: Reader, processes: int) -> dict[str, FileResult]:
+    results: dict[str, FileResult] = {}
+    unknown: dict[str, SourceFile | None] = {}
+    for path in reader.paths:
+        file = _source_file(reader, path)
+        known = cache.load(file, reader.package) if file is not None else None
+        if known is not None:
+            results[path] = known
+        else:
+            unknown[path] = file
+    for path, outcome in _outcomes(reader, list(unknown), processes):
+        results[path] = outcome.result
+        file = unknown[path]
+        if file is not None:
+            cache.store(file, reader.package, outcome.asked, outcome.result)
+    if unknown:
+        cache.clear_old()
+    return results
+
+
+def _source_file(reader: Reader, path: str) -> SourceFile | None:
+    """A file that may be kept; None for one that can't be read, which is nothing to remember."""
+    try:
+        place = reader.root / path
+        if place.stat().st_size > reader.options.max_bytes:
+            return None
+        return SourceFile(path, reader.layout.locate(path)[1], place.read_bytes())
+    except OSError:
+        return None
+
+
+def _outcomes(reader: Reader, wanted: Sequence[str], processes: int) -> Iterator[tuple[str, FileOutcome]]:
+    if processes > 1 and len(wanted) >= WORTH_A_POOL:
+        yield from read_in_processes(reader, wanted, processes).items()
+    else:
+        for path in wanted:
+            yield path, reader.read(path)
 
 
 def analyze_source(

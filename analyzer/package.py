@@ -55,6 +55,14 @@ class Package:
         """The file of a module of this snapshot."""
         return self._modules.get(module)
 
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file of this snapshot; None when it can't be read or is too large for helpers."""
+        try:
+            file = self._root / path
+            return file.read_bytes() if file.stat().st_size <= _MAX_BYTES else None
+        except OSError:
+            return None
+
     def value(self, qualified: str, importer: str) -> Value:
         """What `qualified` (dotted; leading dots are relative to the importing module) returns when it is called."""
         found = self._locate(absolute_name(qualified, self._module_name(importer), is_package=_is_package(importer)))
@@ -78,22 +86,18 @@ class Package:
                 table.setdefault(self._module_name(path), path)
         return table
 
-    @cached_property
-    def _tops(self) -> frozenset[str]:
-        return frozenset(module.partition(".")[0] for module in self._modules)
-
     def _module_name(self, path: str) -> str:
         return self._layout.locate(path)[1]
 
     def _locate(self, dotted: str | None) -> tuple[str, str] | None:
         """(path, name) of a function of a module, by its full dotted name."""
-        if dotted is None or dotted.partition(".")[0] not in self._tops:
+        module, _, name = (dotted or "").rpartition(".")
+        if not module:
             return None
-        module, _, name = dotted.rpartition(".")
         for asked in self._asked:
             asked.add(module)
         path = self._modules.get(module)
-        return (path, name) if path is not None and name else None
+        return (path, name) if path is not None else None
 
     def _value(self, path: str, name: str, reexports: int) -> Value:
         key = (path, name)
@@ -135,13 +139,13 @@ class Package:
         if known is not None:
             self._files.move_to_end(path)
             return known
-        try:
-            file = self._root / path
-            text = decode(file.read_bytes(), max_bytes=_MAX_BYTES) if file.stat().st_size <= _MAX_BYTES else None
-            tree = parse(text) if text is not None else None
-        except (OSError, UnreadableSourceError, InvalidSyntaxError):
+        data = self.read(path)
+        if data is None:
             return None
-        if text is None or tree is None:
+        try:
+            text = decode(data, max_bytes=_MAX_BYTES)
+            tree = parse(text)
+        except (UnreadableSourceError, InvalidSyntaxError):
             return None
         in_use = {other for other, _ in self._pending}
         for old in [other for other in self._files if other not in in_use][: len(self._files) + 1 - _KEPT_FILES]:
