@@ -66,7 +66,7 @@ def _assigned(file: FileContext, name: ast.Name) -> list[ast.expr]:
     return [binding.value for binding in file.values.definitions(name) if binding.value is not None]
 
 
-def tested_names(file: FileContext, condition: ast.expr, *, from_below: bool = False) -> frozenset[str]:
+def compared_names(file: FileContext, condition: ast.expr, *, from_below: bool = False) -> frozenset[str]:
     """The names whose values a condition compares with a bound, looking through one variable that holds it.
 
     `from_below`: only those that it keeps above the bound, or different from it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, Severity
 from analyzer.infinities import infinite_fills, infinity
-from analyzer.late_masks import computed_from, is_about, singular_nodes, tested_names
+from analyzer.late_masks import computed_from, is_about, singular_nodes, compared_names
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, shown
 from analyzer.singularities import Form, Judgement, Singular
@@ -99,6 +99,7 @@ class NanHiddenTooLate(Rule):
         "import torch\ndef f(x):\n    return torch.log1p(x.exp()).clamp(min=0.1)\n",
         "import torch\ndef f(x):\n    return x.clamp(min=1e-6).log().clamp(min=-10.0)\n",
         "import torch\ndef f(x, n: int):\n    return (x / n).clamp(max=1.0)\n",
+        "import torch\ndef f(new, old, a):\n    return (new - old).exp().clamp(0.8, 1.2) * a\n",
         # the mask says something about another tensor
         "import torch\ndef f(x, n, y):\n    return (x / n) * (y > 0)\n",
         # a cut-off from above is no guard against zero, and not meant as one
@@ -246,9 +247,9 @@ def _clamped(file: FileContext, operation: Operation, operand: ast.expr) -> Iter
     elif upper is not None and not (isinstance(upper, ast.Constant) and upper.value is None):
         is_quotient = isinstance(source, ast.BinOp) and isinstance(source.op, ast.Div)
         bounded = file.values.value(upper).constant
-        # A quotient that is clamped to 1 is a share: nobody expects infinity there.
-        expects_infinity = is_quotient and bounded is not None and bounded >= 100
-        if expects_infinity or (isinstance(source, ast.Call) and terminal_name(source.func) in _EXPONENTIALS):
+        # A ratio that is clamped near 1 is a share or a ratio of probabilities: nobody expects infinity there.
+        grows = is_quotient or (isinstance(source, ast.Call) and terminal_name(source.func) in _EXPONENTIALS)
+        if grows and bounded is not None and bounded >= 100:
             yield _Hidden(operation.call, source, f"`{name}`")
 
 
@@ -307,11 +308,9 @@ def _singular_maker(file: FileContext, singular: Singular) -> _Maker | None:
     known = judgement.value.zero in (Zero.CERTAIN_ORIGIN, Zero.ROUNDED)
     if not known and judgement.value.kind is Kind.UNKNOWN and isinstance(singular.operand, ast.Attribute):
         return None  # a setting, most likely
-    reason = (
-        f"the slope of this {singular.form.value} is infinite or NaN where `{shown(file, singular.operand)}` is bad"
-    )
-    if known and judgement.value.zero_because:
-        reason += f" (it is zero {judgement.value.zero_because})"
+    because = f" {judgement.value.zero_because}" if known and judgement.value.zero_because else ""
+    where = "reaches the end of its domain" if singular.form.value == "inverse function" else f"is zero{because}"
+    reason = f"where `{shown(file, singular.operand)}` {where}, the slope of the {singular.form.value} is infinite"
     return _Maker(singular.node, singular.operand, reason, singular, known)
 
 
@@ -381,7 +380,7 @@ def _masked_maker(file: FileContext, hidden: _Hidden, by_node: dict[ast.AST, Sin
         definition = file.values.single_definition(inner)
         if isinstance(definition, ast.Call) and isinstance(definition.func, ast.Attribute):
             inner = definition.func.value
-    tested = tested_names(file, inner, from_below=True)
+    tested = compared_names(file, inner, from_below=True)
     if not tested:
         return None
     for node in computed_from(file, hidden.what, depth=1):
