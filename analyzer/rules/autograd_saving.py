@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.autograd_functions import AutogradFunction, Save, Unpack, autograd_functions
 from analyzer.context import FileContext
-from analyzer.facts import operations
 from analyzer.findings import Confidence, Severity
 from analyzer.gradient_returns import own_nodes
+from analyzer.kept_values import assigned_attributes, values_are_read
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.syntax import FunctionNode, dotted_name
+from analyzer.syntax import FunctionNode
 
 _HEAD = "import torch\nfrom torch.autograd import Function\n\n\n"
 
@@ -253,7 +253,7 @@ class TensorOnContext(Rule):
             for statement in own_nodes(saver):
                 if not isinstance(statement, ast.Assign):
                     continue
-                for attribute, value in _context_attributes(statement, context):
+                for attribute, value in assigned_attributes(statement, context):
                     for item in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
                         what = kept.role(item)
                         if what is not None and self._matters(function, attribute, what):
@@ -263,7 +263,7 @@ class TensorOnContext(Rule):
     @staticmethod
     def _matters(function: AutogradFunction, attribute: str, what: str) -> bool:
         """An output on ctx is a cycle in any case; an input matters when backward reads its values."""
-        return what == "output" or _values_are_read(function, attribute)
+        return what == "output" or values_are_read(function, attribute)
 
     @staticmethod
     def _hit(function: AutogradFunction, statement: ast.Assign, attribute: str, item: ast.expr, what: str) -> Hit:
@@ -353,49 +353,6 @@ def _returned_names(function: FunctionNode) -> Iterator[str]:
             first = node.value.elts[0] if isinstance(node.value, ast.Tuple) and node.value.elts else node.value
             if isinstance(first, ast.Name) and first.id in computed:
                 yield first.id
-
-
-def _context_attributes(statement: ast.Assign, context: str | None) -> Iterator[tuple[str, ast.expr]]:
-    """(attribute, value) for each `ctx.attribute = value`, pairwise through tuples."""
-    for target in statement.targets:
-        pairs: list[tuple[ast.expr, ast.expr]] = [(target, statement.value)]
-        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
-            pairs = list(zip(target.elts, statement.value.elts, strict=False))
-        for place, value in pairs:
-            if isinstance(place, ast.Attribute) and isinstance(place.value, ast.Name) and place.value.id == context:
-                yield place.attr, value
-
-
-_DESCRIBING = frozenset({"shape", "dtype", "device", "ndim", "layout", "requires_grad", "is_cuda", "itemsize"})
-_DESCRIBING_METHODS = frozenset(
-    {"size", "dim", "numel", "stride", "type", "get_device", "element_size", "storage_offset"}
-)
-
-
-def _values_are_read(function: AutogradFunction, attribute: str) -> bool:
-    """Whether backward uses more of the kept tensor than its shape, type and place."""
-    backward = function.backward
-    if backward is None:
-        return False
-    context = function.context_name(backward)
-    for node in own_nodes(backward):
-        if not (isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load)):
-            continue
-        if dotted_name(node.value) == context and not _is_description(function.file, node):
-            return True
-    return False
-
-
-def _is_description(file: FileContext, node: ast.Attribute) -> bool:
-    parent = file.parent(node)
-    if isinstance(parent, ast.Attribute):
-        return parent.attr in _DESCRIBING | _DESCRIBING_METHODS or parent.attr.startswith("new_")
-    if isinstance(parent, ast.Call) and node in parent.args:
-        qualified = file.qualified_name(parent.func) or ""
-        if qualified.endswith("_like") and operations().never_differentiable(qualified):
-            return True
-        return isinstance(parent.func, ast.Attribute) and parent.func.attr in {"view_as", "expand_as", "type_as"}
-    return isinstance(parent, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in parent.ops)
 
 
 def _is_deleted(function: AutogradFunction, attribute: str) -> bool:
