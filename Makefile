@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient precision fuzz clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,8 +75,14 @@ cases: $(STAMP) ## score tests/cases (ARGS=--static: reading only)
 survey: $(STAMP) ## zero-configuration rates on real packages (PACKAGES="vit-pytorch entmax")
 	$(BIN)/python -m benchmarks.survey $(PACKAGES)
 
-bench-static: $(STAMP) ## the analyzer against ast, libcst and TorchFix on the same files
-	$(BIN)/python -m benchmarks.static_speed $(PACKAGES)
+bench-static: $(STAMP) ## the analyzer against ast, libcst and two linters on the same files (ARGS=--scaling)
+	$(BIN)/python -m benchmarks.static_speed $(ARGS) $(PACKAGES)
+
+precision: $(STAMP) ## findings per rule on ten packages, and a random sample to judge (ARGS="--seed 2 --count 50")
+	$(BIN)/python -m benchmarks.precision $(ARGS) $(PACKAGES)
+
+fuzz: $(STAMP) ## 10,000 mutated real files through the analyzer (ARGS="--count 500")
+	$(BIN)/python -m benchmarks.static_fuzz $(ARGS) $(PACKAGES)
 
 bench-gradient: $(STAMP) ## the gradient check against slow and fast gradcheck on wrong and right Functions
 	$(BIN)/python -m benchmarks.gradient
