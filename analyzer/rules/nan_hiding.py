@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, Severity
 from analyzer.infinities import infinite_fills, infinity
-from analyzer.late_masks import computed_from, is_about, singular_nodes, compared_names
+from analyzer.late_masks import compared_names, computed_from, is_about, singular_nodes
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, shown
 from analyzer.singularities import Form, Judgement, Singular

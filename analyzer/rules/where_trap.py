@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from analyzer.context import FileContext
-from analyzer.findings import Confidence, Severity
-from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.late_masks import compared_names, computed_from, is_about, singular_nodes
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, shown
-from analyzer.singularities import Form, Judgement, Singular
+from analyzer.singularities import Judgement, Singular
 from analyzer.values.domain import Gradient, Kind, Value
 from analyzer.values.guards import value_names
 from analyzer.values.surroundings import Surroundings
 
-_CONDITION_CALLS = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "isclose", "isfinite", "isnan", "isinf"})
+# Arguments in the middle of the domain of inverse functions; everything else is finite at one.
+_HARMLESS = {
+    **dict.fromkeys(("acos", "arccos", "asin", "arcsin", "atanh", "arctanh", "erfinv"), "0.0"),
+    **dict.fromkeys(("acosh", "arccosh"), "2.0"),
+    "logit": "0.5",
+}
 
 
 class WhereNanTrap(Rule):
@@ -26,6 +33,7 @@ class WhereNanTrap(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
+    fix = FixSafety.SAFE
     triggers = ("where",)
     documentation = Documentation(
         what_it_does=(
@@ -67,6 +75,8 @@ class WhereNanTrap(Rule):
         # the condition is about something else
         "import torch\ndef f(x, n, flag):\n    return torch.where(flag, x / n, x)\n",
         "import torch\ndef f(x, n):\n    return torch.where(x > 0, x / n, x * n)\n",
+        # what is detached or only compared sends nothing back
+        "import torch\ndef f(x):\n    return torch.where(x > 0, (1 / x).detach() * 2, 0.0)\n",
         # sizes and numbers
         "import torch\ndef f(x, size: int):\n    return torch.where(x > size, x / size, x)\n",
         "import torch\ndef f(x):\n    return torch.where(x > 0, x / x.shape[0], x)\n",
@@ -89,14 +99,26 @@ class WhereNanTrap(Rule):
         Invalid("import torch\ndef f(x):\n    return x.sqrt().where(x > 0, torch.zeros_like(x))\n", (3,)),
         # a constant divisor of zero is as bad: the gradient of the numerator is NaN (measured)
         Invalid("import torch\ndef f(x, n):\n    n = n.detach()\n    return torch.where(n > 0, x / n, 0.0)\n", (4,)),
+        # through two variables
+        Invalid(
+            "import torch\ndef f(a, n):\n    r = 1 / n\n    q = a * r\n    return torch.where(n > 0, q, 0.0)\n", (3,)
+        ),
+        # one fault, not two
+        Invalid("import torch\ndef f(x):\n    return torch.where(x > 0, 1 / torch.sqrt(x), 1.0)\n", (3,)),
         # the input is clamped to where it is singular
         Invalid("import torch\ndef f(x):\n    return torch.where(x > 0, x.clamp(min=0).sqrt(), 0.0)\n", (3,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
+        by_node: dict[ast.AST, Singular] | None = None
         seen: set[ast.AST] = set()
         for call in file.calls("where"):
-            for singular, judgement, condition in _trapped(file, call):
+            choice = _choice(file, call)
+            if choice is None:
+                continue
+            if by_node is None:
+                by_node = singular_nodes(file)
+            for singular, judgement, branch in _trapped(file, choice, by_node):
                 if singular.node in seen:
                     continue
                 seen.add(singular.node)
@@ -109,15 +131,25 @@ class WhereNanTrap(Rule):
                     ),
                     confidence=None if judgement.value.kind is not Kind.UNKNOWN else Confidence.MEDIUM,
                     hypothesis=hypothesis(file, singular),
-                    related=((condition, "this condition masks the result, not the input"),),
+                    related=((choice.condition, "this condition masks the result, not the input"),),
+                    fix=_double_where(file, choice, singular, branch),
                 )
 
 
-def _trapped(file: FileContext, call: ast.Call) -> Iterator[tuple[Singular, Judgement, ast.expr]]:
-    """The singular operations whose result a `where` hides under a condition on their own operand."""
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A `where` with a condition on values: the branches in the order (where it holds, where not)."""
+
+    call: ast.Call
+    condition: ast.expr
+    branches: tuple[ast.expr, ...]
+    compared: frozenset[str]
+
+
+def _choice(file: FileContext, call: ast.Call) -> _Choice | None:
     operation = file.values.operation(call)
     if operation is None:
-        return
+        return None
     if operation.qualified:
         condition, branches = operation.operand, operation.arguments[:2]
     else:
@@ -126,19 +158,29 @@ def _trapped(file: FileContext, call: ast.Call) -> Iterator[tuple[Singular, Judg
             tuple(branch for branch in (operation.operand, operation.argument(1, "other")) if branch is not None),
         )
     if condition is None or len(branches) != 2:
-        return
-    tested = _tested(file, condition)
-    if not tested:
-        return
-    by_node: dict[ast.AST, Singular] = {singular.node: singular for singular in file.singularities.of(*Form)}
-    for branch in branches:
-        for node in _computed_in(file, branch):
+        return None
+    compared = compared_names(file, condition)
+    return _Choice(call, condition, branches, compared) if compared else None
+
+
+def _trapped(
+    file: FileContext, choice: _Choice, by_node: dict[ast.AST, Singular]
+) -> Iterator[tuple[Singular, Judgement, int]]:
+    """The singular operations whose result a `where` hides under a condition on their own operand."""
+    found: list[tuple[Singular, Judgement, int]] = []
+    for position, branch in enumerate(choice.branches):
+        for node in computed_from(file, branch):
             singular = by_node.get(node)
-            if singular is None or not _is_about(file, singular.operand, tested):
+            if singular is None or not is_about(file, singular.operand, choice.compared):
                 continue
             judgement = file.singularities.judge(singular)
             if _is_trap(file, singular, judgement):
-                yield singular, judgement, condition
+                found.append((singular, judgement, position))
+    nodes = {singular.node for singular, _, _ in found}
+    for singular, judgement, position in found:
+        # Of `1 / sqrt(x)` only the root is reported: masking its input mends the division as well.
+        if not any(inner in nodes for inner in ast.walk(singular.operand)):
+            yield singular, judgement, position
 
 
 def _is_trap(file: FileContext, singular: Singular, judgement: Judgement) -> bool:
@@ -153,39 +195,45 @@ def _numerator(file: FileContext, singular: Singular) -> Value:
     return file.values.value(source)
 
 
-def _tested(file: FileContext, condition: ast.expr) -> frozenset[str]:
-    """The names whose values a condition compares with a bound, looking through one variable that holds it."""
-    definition = file.values.single_definition(condition)
-    expression = definition if definition is not None else condition
-    names: set[str] = set()
-    for node in ast.walk(expression):
-        if isinstance(node, ast.Compare) and len(node.comparators) == 1:
-            for side, bound in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
-                if _is_bound(file, bound):
-                    names |= {name for name, _ in value_names(side)}
-        elif isinstance(node, ast.Call):
-            operation = file.values.operation(node)
-            if operation is not None and operation.name in _CONDITION_CALLS and operation.operand is not None:
-                names |= {name for name, _ in value_names(operation.operand)}
-    return frozenset(names)
+# --- the fix ---------------------------------------------------------------------------------------------------------
 
 
-def _is_bound(file: FileContext, expression: ast.expr) -> bool:
-    """Whether one side of a comparison is a limit, and no other computed tensor."""
-    if isinstance(expression, (ast.Constant, ast.UnaryOp, ast.Attribute)):
+def _double_where(file: FileContext, choice: _Choice, singular: Singular, position: int) -> Rewrite | None:
+    """The operand where the branch is chosen, a harmless number elsewhere: the values stay the same."""
+    where = file.spelling("torch.where")
+    if where is None or singular.operand not in file.index.parents:
+        return None
+    condition = _condition_at(file, choice.condition, singular.node)
+    if condition is None:
+        return None
+    filling = _HARMLESS.get(singular.name, "1.0")
+    operand = file.source(singular.operand)
+    chosen = f"{operand}, {filling}" if position == 0 else f"{filling}, {operand}"
+    replacement = Replacement(singular.operand, f"{where}({condition}, {chosen})")
+    return Rewrite(FixSafety.SAFE, (replacement,))
+
+
+def _condition_at(file: FileContext, condition: ast.expr, place: ast.AST) -> str | None:
+    """The text of a condition that means the same at an earlier place; None when a name of it changes in between."""
+    source = condition
+    for _ in range(2):
+        if _means_the_same(file, source, place):
+            return file.source(source)
+        definition = file.values.single_definition(source)
+        if definition is None:
+            return None
+        source = definition
+    return None
+
+
+def _means_the_same(file: FileContext, condition: ast.expr, place: ast.AST) -> bool:
+    function, statement = file.enclosing_function(place), file.statement(place)
+    if function is None or statement is None or file.enclosing_function(condition) is not function:
+        return False
+    if statement is file.statement(condition):
         return True
-    value = file.values.value(expression)
-    is_given = isinstance(expression, ast.Name) and not file.values.definitions(expression)
-    return is_given or value.is_number or value.constant is not None
-
-
-def _is_about(file: FileContext, operand: ast.expr, tested: frozenset[str]) -> bool:
-    """Whether all tensors of an operand are compared in the condition: then it is there to keep them away."""
-    names = {name for name, node in value_names(operand) if not file.values.value(node).is_number}
-    return bool(names) and names <= tested
-
-
-def _computed_in(file: FileContext, branch: ast.expr) -> Iterator[ast.AST]:
-    """The expressions that a branch is computed from: its own, and those of one variable it stands for."""
-    definition = file.values.single_definition(branch)
-    yield from ast.walk(definition if definition is not None else branch)
+    bindings = file.values.bindings(function)
+    return all(
+        bindings.reaching(name, statement) == bindings.reaching(name, file.statement(node))
+        for name, node in value_names(condition)
+    )
