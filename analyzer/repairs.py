@@ -17,6 +17,7 @@ from analyzer.rules.base import Replacement, Rewrite
 from analyzer.singularities import Form, Singular
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Precision, Value
+from analyzer.values.guards import value_names
 from analyzer.values.operations import Operation
 
 if TYPE_CHECKING:
@@ -41,24 +42,58 @@ def clamped(file: FileContext, operand: ast.expr, floor: str) -> str:
 def floored(file: FileContext, operand: ast.expr, safety: FixSafety, *, floor: str | None = None) -> Rewrite:
     """Put the operand on a floor where it stands.
 
-    A root in it gets the floor inside: outside, its own slope would still be infinite.
+    A root in it gets the floor inside: outside, its own slope would still be infinite. A clamp at zero gets another
+    bound.
     """
     root = _root_behind(file, operand)
     if root is not None:
-        inner = file.values.value(root)
-        return Rewrite(FixSafety.UNSAFE, (Replacement(root, clamped(file, root, floor or floor_of(inner))),))
+        operand, safety = root, FixSafety.UNSAFE
     bound = floor if floor is not None else floor_of(file.values.value(operand))
+    at_zero = _zero_bound(file, operand)
+    if at_zero is not None:
+        return Rewrite(FixSafety.UNSAFE, (Replacement(at_zero, bound),))
     return Rewrite(safety, (Replacement(operand, clamped(file, operand, bound)),))
 
 
+def _zero_bound(file: FileContext, operand: ast.expr) -> ast.expr | None:
+    """The `0` of `x.clamp(min=0)`."""
+    operation = file.values.operation(operand) if isinstance(operand, ast.Call) else None
+    if operation is None or operation.name.rstrip("_") not in ("clamp", "clip", "clamp_min"):
+        return None
+    bound = operation.argument(0, "min")
+    return bound if isinstance(bound, ast.Constant) and bound.value == 0 else None
+
+
 def _root_behind(file: FileContext, operand: ast.expr) -> ast.expr | None:
-    """What a root is taken of, if the operand is one; None where it stands in another function."""
-    scope = file.enclosing_function(operand)
+    """What the root is taken of through which the zero of an operand comes, if there is one in this function."""
+    scope, origin = file.enclosing_function(operand), file.values.value(operand).origin
+    if origin is None:
+        return None
+    behind = _computed_from(file, operand, origin)
     for singular in file.singularities.of(Form.ROOT):
-        is_it = singular.node is operand or singular.node is file.values.single_definition(operand)
-        if is_it and file.enclosing_function(singular.node) is scope:
+        if (
+            file.enclosing_function(singular.node) is not scope
+            or file.values.value(singular.operand).origin is not origin
+        ):
+            continue
+        if singular.node in behind or any(outer in behind for outer in file.ancestors(singular.node)):
             return singular.operand
     return None
+
+
+def _computed_from(file: FileContext, operand: ast.expr, origin: ast.AST) -> set[ast.AST]:
+    """The operand, and what the variables in it that carry the same zero were assigned."""
+    found: set[ast.AST] = set()
+    pending: list[ast.expr] = [operand]
+    while pending:
+        expression = pending.pop()
+        if expression in found:
+            continue
+        found.add(expression)
+        for _, node in value_names(expression):
+            if file.values.value(node).origin is origin:
+                pending.extend(b.value for b in file.values.definitions(node) if b.value is not None)
+    return found
 
 
 def substituted(file: FileContext, outer: ast.expr, replacements: Mapping[ast.expr, str]) -> str:

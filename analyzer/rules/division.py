@@ -10,15 +10,20 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
-from analyzer.findings import Confidence, Severity
-from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.formulas import operation_behind
+from analyzer.repairs import floored
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, place, shown
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
-from analyzer.values.domain import Gradient, Zero
+from analyzer.values.domain import Gradient, Precision, Zero
 from analyzer.values.surroundings import Surroundings
 
 _REDUCTIONS = frozenset({"norm", "vector_norm", "sum", "nansum", "std", "var", "mean", "max", "amax"})
+
+# What a floor of 1e-12 does not change: nobody has vectors that short, or a spread that small, which is no noise.
+_LENGTHS = ("norm", "vector_norm", "std", "cdist", "pairwise_distance")
 
 _SAME_TENSOR = frozenset(
     {"pow", "square", "abs", "view", "reshape", "flatten", "unsqueeze", "squeeze", "float", "to", "clone", "detach"}
@@ -77,15 +82,62 @@ def _severity(judgement: Judgement) -> Severity | None:
     return Severity.NOTE if unrecorded or by_accident else None
 
 
+def _floor(file: FileContext, singular: Singular, judgement: Judgement) -> Rewrite | None:
+    """A floor under a divisor that is never negative; of any other nobody can say where it should go."""
+    value = judgement.value
+    if not value.non_negative:
+        return None
+    if value.mask:
+        # A count: an empty selection then yields zero. A mask of fractions may sum to less than one.
+        safety = FixSafety.SAFE if value.is_discrete else FixSafety.UNSAFE
+        return floored(file, singular.operand, safety, floor="1")
+    operation = operation_behind(file, singular.operand, *_LENGTHS)
+    is_length = operation is not None or isinstance(value.origin, ast.BinOp)
+    return floored(file, singular.operand, FixSafety.SAFE if is_length else FixSafety.UNSAFE)
+
+
+def _normalised(file: FileContext, singular: Singular) -> Rewrite | None:
+    """`F.normalize(x, dim=...)` for `x / x.norm(dim=..., keepdim=True)`."""
+    spelled = file.spelling("torch.nn.functional.normalize")
+    norm = singular.operand
+    operation = file.values.operation(norm) if isinstance(norm, ast.Call) else None
+    if spelled is None or operation is None or operation.operand is None or singular.numerator is None:
+        return None
+    if operation.name not in ("norm", "vector_norm") or not isinstance(singular.node, ast.expr):
+        return None
+    if file.values.value(norm).precision is Precision.HALF:
+        return None  # its default eps of 1e-12 is zero there
+    keywords = {keyword.arg: keyword.value for keyword in operation.call.keywords}
+    power = operation.argument(0, "p", "ord")
+    dimension = operation.argument(1, "dim", "axis")
+    keeps = operation.argument(2, "keepdim")
+    is_two = power is None or (isinstance(power, ast.Constant) and power.value in (2, "fro"))
+    if not is_two or not isinstance(keeps, ast.Constant) or keeps.value is not True or not _is_index(dimension):
+        return None
+    if not keywords.keys() <= {"p", "ord", "dim", "axis", "keepdim"} or dimension is None:
+        return None
+    if ast.dump(operation.operand) != ast.dump(singular.numerator):
+        return None
+    text = f"{spelled}({file.source(singular.numerator)}, dim={file.source(dimension)})"
+    return Rewrite(FixSafety.SAFE, (Replacement(singular.node, text),))
+
+
+def _is_index(dimension: ast.expr | None) -> bool:
+    """Whether a dimension is one number: `normalize` takes no tuple."""
+    inner = dimension.operand if isinstance(dimension, ast.UnaryOp) else dimension
+    return isinstance(inner, ast.Constant) and isinstance(inner.value, int)
+
+
 class UnprotectedDivision(Rule):
     id = "GP101"
     name = "unprotected-division"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
     settled_by = ("nan_gradient",)
+    fix = FixSafety.UNSAFE
     documentation = Documentation(
         what_it_does=(
-            "Finds divisions (also `div`, `reciprocal`, `rsqrt` and negative powers) by a tensor that is exactly zero "
+            "Finds divisions (also `div`, `reciprocal` and negative powers) by a tensor that is exactly zero "
             "for inputs that occur in practice - the norm of a padding row, the spread of a constant input, a clamp "
             "at zero - with nothing before the division that keeps it away from zero."
         ),
@@ -102,8 +154,10 @@ class UnprotectedDivision(Rule):
             "    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1)).clamp(min=eps)\n"
         ),
         fix_safety=(
-            "`clamp(min=eps)` on a divisor that is never negative gives the same values wherever it was above eps. A "
-            "divisor that can be negative needs `torch.where` on the divisor itself."
+            "`clamp(min=1e-12)` on a norm, a deviation or a spread, and `clamp(min=1)` on a count, give the same "
+            "values wherever the old ones were meant (safe). On any other divisor that is never negative, and inside "
+            "a root, the floor can be above true values (unsafe). A divisor that can be negative gets no fix: it needs "
+            "`torch.where` on the divisor itself."
         ),
     )
     valid = (
@@ -158,8 +212,7 @@ class UnprotectedDivision(Rule):
         Invalid("import torch\ndef f(x, y):\n    y /= x.std()\n    return y\n", (3,)),
         Invalid("import torch\ndef f(x, y):\n    return torch.div(y, x.std())\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return x.norm(dim=-1).reciprocal()\n", (3,)),
-        Invalid("import torch\ndef f(x):\n    return x.pow(2).sum(-1) ** -0.5\n", (3,)),
-        Invalid("import torch\ndef f(x):\n    return torch.rsqrt((x * x).mean(-1))\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return x.pow(2).sum(-1) ** -1\n", (3,)),
         Invalid("import torch\ndef f(x, y):\n    return y / (x.max() - x.min())\n", (3,)),
         # clamped at zero, which is where it is singular
         Invalid("import torch\ndef f(x, y):\n    return y / x.clamp(min=0)\n", (3,)),
@@ -190,6 +243,7 @@ class UnprotectedDivision(Rule):
                 severity=_severity(judgement),
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
+                fix=_floor(file, singular, judgement),
             )
 
 
@@ -199,6 +253,7 @@ class HandNormalisation(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
+    fix = FixSafety.UNSAFE
     documentation = Documentation(
         what_it_does=(
             "Finds a tensor divided by its own norm, sum or standard deviation without anything that keeps the "
@@ -269,4 +324,5 @@ class HandNormalisation(Rule):
                 confidence=None if certain else Confidence.MEDIUM,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
+                fix=_normalised(file, singular) or _floor(file, singular, judgement),
             )

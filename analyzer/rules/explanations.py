@@ -10,9 +10,12 @@ import ast
 from analyzer.context import FileContext
 from analyzer.fingerprints import normalised_source
 from analyzer.singularities import Judgement, Singular
+from analyzer.values.bindings import Binding
+from analyzer.values.guards import value_names
 from analyzer.values.surroundings import Surroundings
 
 _SHOWN_CHARACTERS = 60
+_LONGEST_PATH = 6
 
 
 def shown(file: FileContext, expression: ast.AST) -> str:
@@ -33,16 +36,43 @@ def hypothesis(file: FileContext, singular: Singular) -> dict[str, object]:
 
 
 def path_of(file: FileContext, singular: Singular, judgement: Judgement) -> tuple[tuple[ast.AST, str], ...]:
-    """Where the operand was defined, and where the zero comes from, when these are other lines."""
-    steps: list[tuple[ast.AST, str]] = [
-        (binding.statement, f"`{binding.name}` is assigned here, and nothing keeps it from zero")
-        for binding in file.values.definitions(singular.operand)
-    ]
-    origin = judgement.value.origin
+    """Where the zero comes from, the assignments that brought it here, and that nothing stands between.
+
+    In the order in which the program goes: the origin first, the operand last.
+    """
+    origin, because = judgement.value.origin, judgement.value.zero_because
+    steps: list[tuple[ast.AST, str]] = []
+    expression: ast.expr = singular.operand
+    for _ in range(_LONGEST_PATH):
+        if origin is not None and _holds(file, expression, origin):
+            break
+        binding = _carrier(file, expression, origin)
+        if binding is None or binding.value is None or binding.statement is file.statement(singular.node):
+            break
+        steps.append((binding.statement, f"`{binding.name}` carries it on from here"))
+        expression = binding.value
     if origin is not None and origin is not singular.node:
-        because = judgement.value.zero_because
         steps.append((origin, f"`{shown(file, origin)}` is zero {because}"))
-    return tuple(steps)
+    if steps:
+        missing = "no `clamp(min=...)`, no eps and no test keeps it from zero on the way here"
+        return (*reversed(steps), (singular.operand, missing))
+    return ()
+
+
+def _holds(file: FileContext, expression: ast.AST, inner: ast.AST) -> bool:
+    return expression is inner or any(outer is expression for outer in file.ancestors(inner))
+
+
+def _carrier(file: FileContext, expression: ast.expr, origin: ast.AST | None) -> Binding | None:
+    """The assignment through which a zero of this origin reaches an expression."""
+    for _, node in value_names(expression):
+        if origin is not None and file.values.value(node).origin is not origin:
+            continue
+        bindings = file.values.definitions(node)
+        for binding in bindings:
+            if binding.value is not None and (origin is None or file.values.value(binding.value).origin is origin):
+                return binding
+    return None
 
 
 def place(judgement: Judgement) -> str:

@@ -188,7 +188,7 @@ def _fix(file: FileContext, singular: Singular, judgement: Judgement) -> Rewrite
     if clamp is not None and file.enclosing_function(clamp.call) is file.enclosing_function(singular.node):
         bounds = (clamp.argument(0, "min"), clamp.argument(1, "max"))
         moved = [
-            Replacement(bound, f"{edge:g} {sign} {margin}")
+            Replacement(bound, f"{edge:g} {sign} {margin}" if edge else margin)
             for bound, edge, sign in zip(bounds, (domain.low, domain.high), "+-", strict=True)
             if bound is not None and file.values.value(bound).constant is not None and not math.isinf(edge)
             and not _is_inside(file.values.value(bound).constant, edge, sign)

@@ -67,6 +67,7 @@ _NUMBER_WORDS = frozenset(
 )
 _MASK_NAME = re.compile(r"(^|_)(masks?|valid|visible|keep)$|^(masks?|is|has)_")
 _NO_GRADIENT_WORDS = ("mask", "target", "label", "index", "indices", "idx", "timestep", "position", "bucket", "freq")
+_LARGEST_MARGIN = 1e-3
 _SETTINGS = frozenset({"cfg", "args", "hparams"})
 
 
@@ -113,7 +114,10 @@ def named_number(name: str, default: ast.expr | None) -> Value:
     """A number passed in: its default stands for it where the name promises that it is one of the small ones."""
     value = default.value if isinstance(default, ast.Constant) else None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return number(float(value)) if is_epsilon(name) else replace(SOME_NUMBER, low=0.0 if value >= 0 else -math.inf)
+        # Whatever its name, a default as small as this is there to keep something away from an edge.
+        if is_epsilon(name) or 0 < value <= _LARGEST_MARGIN:
+            return number(float(value))
+        return replace(SOME_NUMBER, low=0.0 if value >= 0 else -math.inf, low_open=value > 0)
     if is_epsilon(name):
         return Value(Kind.NUMBER, 0.0, low_open=True, gradient=Gradient.NO, zero=Zero.EXCLUDED)
     return SOME_NUMBER

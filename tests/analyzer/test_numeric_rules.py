@@ -9,15 +9,17 @@ from analyzer.engine import AnalyzerOptions, analyze_source
 from analyzer.findings import Finding, Severity
 
 CASES = Path(__file__).parents[1] / "cases"
-NUMERICAL = frozenset({"GP101", "GP102", "GP103", "GP104", "GP107", "GP114"})
-# What these six rules are there to find; the other numerical cases wait for rules about other operations.
+NUMERICAL = frozenset({"GP101", "GP102", "GP103", "GP104", "GP105", "GP107", "GP112", "GP114"})
+# What these rules are there to find; the other numerical cases are for rules about masks, precision and hidden NaN.
 LOCATED = {
     "case_001": "GP103",
+    "case_002": "GP112",
     "case_003": "GP114",
     "case_005": "GP107",
+    "case_013": "GP112",
     "case_016": "GP107",
     "case_018": "GP107",
-    "case_028": "GP101",
+    "case_028": "GP105",
     "case_031": "GP101",
     "case_032": "GP102",
     "case_035": "GP103",
