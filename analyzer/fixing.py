@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.engine import DEFAULT_OPTIONS, AnalyzerOptions, analyze_source
+from analyzer.file_analysis import Surroundings, analyze_text
 from analyzer.findings import Edit, Finding, FixSafety, Region, Severity
+from analyzer.modules import ModuleLayout
+from analyzer.options import DEFAULT_OPTIONS, AnalyzerOptions
 from analyzer.rules.engine_notes import SyntaxErrorNote, UnreadableFileNote
 from analyzer.source import UnreadableSourceError, decode
 
@@ -48,11 +50,17 @@ class FixedSource:
 
 
 def fix_source(
-    data: bytes, path: str = "<source>", *, unsafe: bool = False, options: AnalyzerOptions = DEFAULT_OPTIONS
+    data: bytes,
+    path: str = "<source>",
+    *,
+    unsafe: bool = False,
+    options: AnalyzerOptions = DEFAULT_OPTIONS,
+    surroundings: Surroundings | None = None,
 ) -> FixedSource:
     """Applies every safe fix, with `unsafe` all of them; suppressed findings are left alone.
 
-    Never raises for what the file contains.
+    `surroundings`: the rest of the snapshot, where the file does not stand alone. Never raises for what the file
+    contains.
     """
     try:
         decode(data, max_bytes=options.max_bytes)
@@ -60,7 +68,8 @@ def fix_source(
         return FixedSource(data, problem=error.reason)
     encoding = _encoding(data)
     text = data.decode(encoding)
-    fixer = _Fixer(text, path, unsafe=unsafe, options=options)
+    place = surroundings if surroundings is not None else Surroundings(ModuleLayout([path]))
+    fixer = _Fixer(text, path, unsafe=unsafe, options=options, surroundings=place)
     problem = fixer.run()
     # Nothing applied: not a byte may change, whatever the codec makes of the file.
     fixed = fixer.text.encode(encoding) if fixer.applied else data
@@ -120,6 +129,7 @@ class _Fixer:
     path: str
     unsafe: bool
     options: AnalyzerOptions
+    surroundings: Surroundings
     applied: list[Finding] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
     _refused: dict[str, str] = field(default_factory=dict)
@@ -147,7 +157,7 @@ class _Fixer:
         return self._refused.get(finding.fingerprint, f"not reached in {_MAX_ROUNDS} rounds")
 
     def _analyse(self, text: str) -> tuple[Finding, ...]:
-        return analyze_source(text, self.path, options=self.options).findings
+        return analyze_text(text, self.path, self.surroundings, self.options).findings
 
     def _wanted(self, finding: Finding) -> bool:
         allowed = finding.fix.safety is FixSafety.SAFE or (self.unsafe and finding.fix.safety is FixSafety.UNSAFE)

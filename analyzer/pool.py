@@ -44,12 +44,12 @@ class Reader:
         self.options = options
         self.layout = ModuleLayout(paths)
         self.package = Package(root, paths, self.layout)
-        self._surroundings = Surroundings(self.layout, self.package)
+        self.surroundings = Surroundings(self.layout, self.package)
 
     def read(self, path: str) -> FileOutcome:
         """One file. Never raises for it."""
         with self.package.noting() as asked:
-            result = analyze_path(self.root / path, path, self._surroundings, self.options)
+            result = analyze_path(self.root / path, path, self.surroundings, self.options)
         return FileOutcome(result, frozenset(asked))
 
 

@@ -7,6 +7,7 @@ import pytest
 from analyzer import fixing
 from analyzer.context import FileContext
 from analyzer.engine import AnalyzerOptions, analyze_source
+from analyzer.file_analysis import FileResult, Surroundings
 from analyzer.findings import Confidence, Edit, Finding, Fix, FixSafety, Region, Severity
 from analyzer.fixing import apply_edits, fix_source, without_overlaps
 from analyzer.registry import all_rules
@@ -199,10 +200,7 @@ def test_a_fix_that_does_not_help_is_taken_back(monkeypatch: pytest.MonkeyPatch)
     source = "import torch\ny = torch.x\n"
     stubborn = finding("GP999", edit(2, 5, 12, "torch.x"))
 
-    def analysed(text: str, path: str, *, options: AnalyzerOptions) -> object:
-        return type("Analysis", (), {"findings": (stubborn,)})()
-
-    monkeypatch.setattr(fixing, "analyze_source", analysed)
+    monkeypatch.setattr(fixing, "analyze_text", lambda *_: FileResult((stubborn,)))
     fixed = fix_source(source.encode())
     assert fixed.data == source.encode()
     assert [left.reason for left in fixed.left] == ["the fix does not remove the finding"]
@@ -210,14 +208,14 @@ def test_a_fix_that_does_not_help_is_taken_back(monkeypatch: pytest.MonkeyPatch)
 
 def test_of_two_fixes_the_one_that_breaks_the_file_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     good, bad = finding("GP998", edit(1, 5, 6, "2")), finding("GP999", edit(2, 5, 6, "("))
-    real = fixing.analyze_source
+    real = fixing.analyze_text
 
-    def analysed(text: str, path: str, *, options: AnalyzerOptions) -> object:
-        broken = real(text, path, options=options).findings
+    def analysed(text: str, path: str, surroundings: Surroundings, options: AnalyzerOptions) -> FileResult:
+        broken = real(text, path, surroundings, options).findings
         left = [item for item, old in ((good, "x = 1"), (bad, "y = 1")) if old in text]
-        return type("Analysis", (), {"findings": (*broken, *left)})()
+        return FileResult((*broken, *left))
 
-    monkeypatch.setattr(fixing, "analyze_source", analysed)
+    monkeypatch.setattr(fixing, "analyze_text", analysed)
     fixed = fix_source(b"x = 1\ny = 1\n")
     assert fixed.data == b"x = 2\ny = 1\n"
     assert [(left.finding.rule, left.reason) for left in fixed.left] == [
