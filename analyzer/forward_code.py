@@ -73,20 +73,26 @@ class ForwardCode:
             if name in reached:
                 continue
             reached[name] = methods[name]
-            pending.extend(self._named_by.get(methods[name], set()) & methods.keys())
+            pending.extend(own for own, _ in self._uses.get(methods[name], ()) if own in methods)
         self._reached[owner] = reached
         return reached
 
     @cached_property
-    def _named_by(self) -> dict[ast.AST, set[str]]:
-        """Method → the attributes of `self` that it names."""
-        table: dict[ast.AST, set[str]] = {}
+    def _uses(self) -> dict[ast.AST, list[tuple[str, ast.Attribute]]]:
+        """Method → the attributes of `self` that it names, in source order."""
+        table: dict[ast.AST, list[tuple[str, ast.Attribute]]] = {}
         for attribute in self._file.nodes(ast.Attribute):
             if is_self(attribute.value):
                 method = self.method_of(attribute)
                 if method is not None:
-                    table.setdefault(method, set()).add(attribute.attr)
+                    table.setdefault(method, []).append((attribute.attr, attribute))
+        for uses in table.values():
+            uses.sort(key=lambda use: (use[1].lineno, use[1].col_offset))
         return table
+
+    def own_uses(self, function: FunctionNode, name: str) -> list[ast.Attribute]:
+        """The places where a method reads or writes `self.<name>`."""
+        return [attribute for own, attribute in self._uses.get(function, ()) if own == name]
 
     def method_of(self, node: ast.AST) -> FunctionNode | None:
         """The method around a node, functions inside it passed over."""

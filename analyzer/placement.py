@@ -84,10 +84,14 @@ class Placement:
 
     # --- where tensors are made ---------------------------------------------------------------------------------
 
-    def is_cpu_factory(self, call: ast.Call) -> bool:
-        """Whether a call makes a tensor of at least one dimension on the CPU, whatever the model's device is."""
+    def is_cpu_factory(self, call: ast.Call, *, anywhere: bool = False) -> bool:
+        """Whether a call makes a tensor of at least one dimension on the CPU, whatever the model's device is.
+
+        `anywhere`: on whatever device.
+        """
         qualified = self._file.qualified_name(call.func) or ""
-        if not qualified.startswith("torch.") or any(k.arg in (None, "device", "out", "like") for k in call.keywords):
+        excluding = (None, "out", "like") if anywhere else (None, "device", "out", "like")
+        if not qualified.startswith("torch.") or any(item.arg in excluding for item in call.keywords):
             return False
         name = qualified.rpartition(".")[2]
         if qualified != f"torch.{name}" or name not in FACTORIES or self._in_device_context(call):
@@ -120,14 +124,21 @@ class Placement:
                         return True
         return False
 
-    def made_on_cpu(self, expression: ast.expr | None, depth: int = 0) -> ast.Call | None:
+    def made_on_cpu(self, expression: ast.expr | None) -> ast.Call | None:
         """The factory call that an expression's tensor comes from, if it lies on the CPU."""
+        return self._made(expression, 0, anywhere=False)
+
+    def made(self, expression: ast.expr | None) -> ast.Call | None:
+        """The factory call that an expression's tensor comes from, on whatever device it lies."""
+        return self._made(expression, 0, anywhere=True)
+
+    def _made(self, expression: ast.expr | None, depth: int, *, anywhere: bool) -> ast.Call | None:
         if depth > _MAX_DEPTH:
             return None
         parts: list[ast.expr | None] = []
         match expression:
             case ast.Call():
-                return self._call_on_cpu(expression, depth)
+                return self._call_made(expression, depth, anywhere=anywhere)
             case ast.Name():
                 parts = [self._file.values.single_definition(expression)]
             case ast.BinOp():
@@ -136,28 +147,32 @@ class Placement:
                 parts = [expression.operand]
             case ast.Subscript() if self._keeps_dimension(expression.slice):
                 parts = [expression.value]
-        return self._first_on_cpu(parts, depth)
+        return self._first_made(parts, depth, anywhere=anywhere)
 
-    def _first_on_cpu(self, parts: Iterable[ast.expr | None], depth: int) -> ast.Call | None:
+    def _first_made(self, parts: Iterable[ast.expr | None], depth: int, *, anywhere: bool) -> ast.Call | None:
         for part in parts:
-            found = self.made_on_cpu(part, depth + 1)
+            found = self._made(part, depth + 1, anywhere=anywhere)
             if found is not None:
                 return found
         return None
 
-    def _call_on_cpu(self, call: ast.Call, depth: int) -> ast.Call | None:
-        if self.is_cpu_factory(call):
+    def _call_made(self, call: ast.Call, depth: int, *, anywhere: bool) -> ast.Call | None:
+        if self.is_cpu_factory(call, anywhere=anywhere):
             return call
         qualified = self._file.qualified_name(call.func)
         parts: list[ast.expr] = []
         if qualified is None and isinstance(call.func, ast.Attribute):
             name = call.func.attr
-            stays = not (self._moves(call) or name in _LEAVING or self._is_scalar_reduction(call))
-            if stays and (operations().is_tensor_method(name) or name in _MOVING):
+            stays = anywhere or not self._moves(call)
+            if (
+                stays
+                and not (name in _LEAVING or self._is_scalar_reduction(call))
+                and (operations().is_tensor_method(name) or name in _MOVING)
+            ):
                 parts = [call.func.value]
-        elif qualified is not None and operations().returns_one_tensor(qualified):
-            parts = _tensor_arguments(call) if keyword(call, "device") is None else []
-        return self._first_on_cpu(parts, depth)
+        elif qualified is not None and _returns_tensor(qualified):
+            parts = _tensor_arguments(call) if anywhere or keyword(call, "device") is None else []
+        return self._first_made(parts, depth, anywhere=anywhere)
 
     # --- where tensors go ---------------------------------------------------------------------------------------
 
@@ -211,7 +226,7 @@ class Placement:
         if qualified is not None:
             known = qualified.startswith("torch.") and (
                 operations().known(qualified)
-                or operations().returns_one_tensor(qualified)
+                or _returns_tensor(qualified)
                 or operations().never_differentiable(qualified)
             )
             if not known or terminal_name(call.func) in _LIKE | {"broadcast_tensors", "is_tensor", "equal"}:
@@ -279,7 +294,7 @@ class Placement:
         name = qualified.rpartition(".")[2]
         if keyword(call, "device") is not None or self._is_scalar_reduction(call):
             return None
-        if not operations().returns_one_tensor(qualified) and name not in ("meshgrid", "stack", "cat"):
+        if not _returns_tensor(qualified) and name not in ("meshgrid", "stack", "cat"):
             return None
         others = [argument for argument in _tensor_arguments(call) if argument is not node]
         return call if all(self._is_harmless(other) for other in others) else None
@@ -470,7 +485,7 @@ class Placement:
         if device is not None:
             return self._is_device_of_model(device)
         if qualified is not None:
-            is_operation = operations().returns_one_tensor(qualified) and terminal_name(call.func) not in FACTORIES
+            is_operation = _returns_tensor(qualified) and terminal_name(call.func) not in FACTORIES
             return (is_operation or qualified.startswith("einops.")) and self._any_follows(call)
         if isinstance(call.func, ast.Attribute):
             return self._method_follows(call, call.func)
@@ -593,6 +608,11 @@ def _is_none(expression: ast.expr) -> bool:
 
 def _is_ellipsis(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Constant) and expression.value is Ellipsis
+
+
+def _returns_tensor(qualified: str) -> bool:
+    # With three arguments, which is how it joins tensors, `where` returns one tensor.
+    return qualified == "torch.where" or operations().returns_one_tensor(qualified)
 
 
 def _tensor_arguments(call: ast.Call) -> list[ast.expr]:
