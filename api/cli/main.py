@@ -14,7 +14,7 @@ from typing import Final
 import typer
 from typer.exceptions import TyperException
 
-from api.cli import administration, check, documentation, health, machine, processes, submission
+from api.cli import administration, check, documentation, fix, health, machine, processes, submission
 from api.cli.console import say
 from services.problems import GradproofError
 from services.version import version
@@ -48,6 +48,7 @@ def _root(
 
 
 check.register(app)
+fix.register(app)
 submission.register(app)
 processes.register(app)
 documentation.register(app)
