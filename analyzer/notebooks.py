@@ -23,6 +23,7 @@ SUFFIX = ".ipynb"
 SIZE_FACTOR = 16
 # Of the cell magics only these run what stands below them as Python in the notebook's own scope.
 _PYTHON_CELL_MAGICS = frozenset({"time", "timeit", "capture", "prun", "python", "python3", "pypy", "debug"})
+_JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _CELL_MAGIC = re.compile(r"\s*%%(?P<name>\w*)[^\n]*")
 _COMMAND = re.compile(r"(?P<kept>[ \t]*)(?:[%!?]|[\w.*]+(?:\[[^\]\n]*\])?\?{1,2}[ \t]*$)", re.MULTILINE)
 _ASSIGNED_MAGIC = re.compile(r"(?P<kept>[\w.,\[\]'\" \t]*=[ \t]*)[%!]")
@@ -99,6 +100,51 @@ def read_notebook(text: str) -> Notebook:
         pieces.append(_python(source))
         line += len(lines)
     return _without_broken(pieces, tuple(cells))
+
+
+def source_lines(text: str) -> dict[int, tuple[int, ...]]:
+    """For each code cell, the line of the JSON document that each line of the cell stands on.
+
+    `text` is a document that `read_notebook` accepts. Notebooks are written with a string a line, but need not be.
+    """
+    found: dict[int, _FileLines] = {}
+    stack: list[list[Any]] = []  # of each open bracket, the key or index that is at hand, and whether it is an object
+    at_key = False
+    line, counted = 1, 0
+    for match in _JSON_TOKEN.finditer(text):
+        word = match[0]
+        if word in "{[":
+            at_key = word == "{"
+            stack.append(["", True] if at_key else [0, False])
+        elif word in "}]":
+            stack.pop()
+            at_key = False
+        elif word == ",":
+            at_key = bool(stack) and stack[-1][1]
+            if stack and not at_key:
+                stack[-1][0] += 1
+        elif word == ":":
+            at_key = False
+        elif at_key:
+            stack[-1][0] = word
+        elif len(stack) in (3, 4) and stack[0][0] == '"cells"' and stack[2][0] == '"source"' and word[0] == '"':
+            line += text.count("\n", counted, match.start())
+            counted = match.start()
+            found.setdefault(stack[1][0] + 1, _FileLines()).add(json.loads(word), line)
+    return {number: tuple(lines.numbers) for number, lines in found.items()}
+
+
+class _FileLines:
+    """Where the lines of one cell stand, string by string."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self._at_line_start = True
+
+    def add(self, text: str, line: int) -> None:
+        count = text.count("\n") + self._at_line_start
+        self._at_line_start = text.endswith("\n")
+        self.numbers.extend([line] * (count - self._at_line_start))
 
 
 def _document(text: str) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from services.database.base import JsonColumn
 class FindingRow(Base):
     """What one rule says about one place of one analysis, and what running the code said about that.
 
-    `position` is its place in the order of path and line. `verdict` starts as `not_exercised` or `static_only` and is
+    `position` is its place in the order of path and line. `cell` is the cell of a notebook, 0 in other files. `verdict` starts as `not_exercised` or `static_only` and is
     settled when the last job of the analysis ended.
     """
 
@@ -31,6 +31,7 @@ class FindingRow(Base):
     start_column: Mapped[int]
     end_line: Mapped[int]
     end_column: Mapped[int]
+    cell: Mapped[int] = mapped_column(default=0)
     symbol: Mapped[str]
     message: Mapped[str]
     settled_by: Mapped[list[str]] = mapped_column(JsonColumn)

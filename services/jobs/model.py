@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from services.jobs.models import JobKind
+if TYPE_CHECKING:  # the tables, and with them SQLAlchemy, are not needed to know the names of queues
+    from services.jobs.models import JobKind
 
 CONTROL_QUEUE = "control"
 CPU_QUEUE = "cpu"

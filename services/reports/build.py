@@ -13,6 +13,7 @@ from analyzer.findings import Suppression
 from services.findings.model import SettledFinding, TargetResult
 from services.reports.document import (
     AnalysisInfo,
+    BaselineInfo,
     EditInfo,
     FindingInfo,
     FixInfo,
@@ -45,6 +46,7 @@ def build_report(
     findings: Iterable[SettledFinding],
     suppressed: Iterable[Suppression] = (),
     targets: Sequence[TargetResult] = (),
+    baseline: BaselineInfo | None = None,
     public_url: str | None = None,
 ) -> Report:
     """The whole report. `public_url` is that of the server, or None for a run without one."""
@@ -59,6 +61,7 @@ def build_report(
         findings=finding_infos,
         suppressions=suppressions,
         targets=target_infos,
+        baseline=baseline,
         summary=summarise(finding_infos, target_infos, suppressed=len(suppressions)),
     )
 
@@ -97,6 +100,7 @@ def _finding(settled: SettledFinding, public_url: str | None) -> FindingInfo:
         start_column=finding.region.start_column,
         end_line=finding.region.end_line,
         end_column=finding.region.end_column,
+        cell=finding.region.cell or None,
         symbol=finding.symbol,
         message=finding.message,
         explanation_url=explanation_url(finding.rule, public_url),
@@ -123,6 +127,7 @@ def _finding(settled: SettledFinding, public_url: str | None) -> FindingInfo:
                 start_column=related.region.start_column,
                 end_line=related.region.end_line,
                 end_column=related.region.end_column,
+                cell=related.region.cell or None,
                 message=related.message,
             )
             for related in finding.related
@@ -138,6 +143,7 @@ def _suppression(suppression: Suppression) -> SuppressionInfo:
         rule=finding.rule,
         path=finding.region.path,
         start_line=finding.region.start_line,
+        cell=finding.region.cell or None,
         fingerprint=finding.fingerprint,
         reason=suppression.reason,
     )

@@ -86,26 +86,32 @@ class FixInfo(Document):
     edits: list[EditInfo] = []
 
 
-class RelatedInfo(Document):
+class Placed(Document):
+    """Something at a place in a file; in a notebook lines are those of the cell."""
+
     path: str
     start_line: int
     start_column: int
     end_line: int
     end_column: int
+    cell: int | None = Field(default=None, description="cell of a notebook, from 1; null in other files")
+
+    @property
+    def place(self) -> str:
+        """The line for a person: `pkg/a.py:12`, `notebook.ipynb:cell 3:2`."""
+        return f"{self.path}:cell {self.cell}:{self.start_line}" if self.cell else f"{self.path}:{self.start_line}"
+
+
+class RelatedInfo(Placed):
     message: str
 
 
-class FindingInfo(Document):
+class FindingInfo(Placed):
     fingerprint: str
     rule: str
     name: str
     severity: Literal["error", "warning", "note"]
     confidence: Literal["high", "medium", "low"]
-    path: str
-    start_line: int
-    start_column: int
-    end_line: int
-    end_column: int
     symbol: str
     message: str
     explanation_url: str
@@ -122,6 +128,7 @@ class SuppressionInfo(Document):
     rule: str
     path: str
     start_line: int
+    cell: int | None = None
     fingerprint: str
     reason: str
 
@@ -178,6 +185,23 @@ class Summary(Document):
     suppressed: int = 0
 
 
+class BaselineEntry(Document):
+    """A finding that was known when the baseline was written."""
+
+    fingerprint: str
+    rule: str
+    path: str
+    message: str
+
+
+class BaselineInfo(Document):
+    """The baseline that findings were compared with. `gone` are entries that were looked for and not found."""
+
+    file: str
+    entries: int
+    gone: list[BaselineEntry] = []
+
+
 class Report(Document):
     """One analysis, whole."""
 
@@ -190,3 +214,4 @@ class Report(Document):
     suppressions: list[SuppressionInfo] = []
     targets: list[TargetInfo]
     summary: Summary
+    baseline: BaselineInfo | None = None

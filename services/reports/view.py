@@ -75,7 +75,7 @@ class ReportView:
 def view(report: Report, sources: Sources) -> ReportView:
     """The report prepared for a template."""
     columns = tuple(dict.fromkeys(check.check for target in report.targets for check in target.checks))
-    ordered = sorted(report.findings, key=lambda finding: (finding.path, finding.start_line, finding.start_column))
+    ordered = sorted(report.findings, key=_order)
     findings = [_finding(number, finding, sources) for number, finding in enumerate(ordered, start=1)]
     targets = [_target(number, target, columns, sources) for number, target in enumerate(report.targets, start=1)]
     reasons = Counter(target.not_run_reason for target in report.targets if target.not_run_reason is not None)
@@ -90,6 +90,10 @@ def view(report: Report, sources: Sources) -> ReportView:
             for reason, count in reasons.most_common()
         ),
     )
+
+
+def _order(finding: FindingInfo) -> tuple[str, int, int, int]:
+    return finding.path, finding.cell or 0, finding.start_line, finding.start_column
 
 
 def _finding(number: int, finding: FindingInfo, sources: Sources) -> FindingView:

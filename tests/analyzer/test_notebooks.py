@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.engine import analyze_source
 from analyzer.findings import Finding
-from analyzer.notebooks import read_notebook
+from analyzer.notebooks import read_notebook, source_lines
 
 FAULT = "y = x / x.norm(dim=-1)"
 
@@ -169,3 +169,18 @@ def test_an_empty_notebook_is_fine() -> None:
 @pytest.mark.parametrize("piece", ["%%time\n", "f'{\n", "'''\n", "%x\n", "x?\n", "a = (\n", "   \n", "= \n"])
 def test_hostile_cells_end(piece: str) -> None:
     assert {finding.rule for finding in findings(notebook([piece * 5000]))} <= {"GP001", "GP002"}
+
+
+def test_lines_of_cells_are_found_in_the_file() -> None:
+    text = notebook(["import torch\n\nx = 1\n", ("markdown", "a\nb"), "y = 2\nz = 3"])
+    lines = text.split("\n")
+    for number, count in ((1, 3), (3, 2)):
+        found = source_lines(text)[number]
+        cell = json.loads(text)["cells"][number - 1]["source"]
+        assert len(found) == count
+        assert [json.loads(lines[line - 1].strip().rstrip(",")) for line in found] == cell
+
+
+def test_lines_of_cells_in_one_string_or_in_pieces_are_found_too() -> None:
+    whole = '{"cells": [\n{"source": "a\\nb\\n"},\n{"cell_type": "code", "source": [\n"a", "b\\nc",\n"d"]}]}'
+    assert source_lines(whole) == {1: (2, 2), 2: (4, 4)}

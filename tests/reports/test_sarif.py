@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
+from analyzer.findings import Edit, Fix, FixSafety, Region, Related, Severity
 from services.reports.document import Report
 from services.reports.formats import Rendering, report_format
 from services.reports.formats.sarif import MAXIMUM_RESULTS, MAXIMUM_TEXT
@@ -113,3 +114,31 @@ def test_a_failed_analysis_is_not_called_successful() -> None:
     run = sarif(report_of(status="failed", reason="the archive vanished"))["runs"][0]
     assert run["invocations"][0]["executionSuccessful"] is False
     assert run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"] == "the archive vanished"
+
+
+def test_a_place_in_a_notebook_is_the_line_of_its_file(tmp_path: Path) -> None:
+    cells = [{"cell_type": "code", "source": ["y = 1\n", "y = x / x.norm()"]}]
+    text = json.dumps({"cells": cells}, indent=1)
+    (tmp_path / "n.ipynb").write_text(text)
+    region = Region("n.ipynb", 2, 5, 2, 17, 1)
+    fix = Fix(FixSafety.SAFE, (Edit(region, "normalize(x)"),))
+    report = report_of((finding(region=region, related=(Related(region, "here"),), fix=fix),))
+    document = sarif(report, Rendering(DirectorySources(tmp_path)))
+    jsonschema.Draft4Validator(SCHEMA).validate(document)
+    (result,) = document["runs"][0]["results"]
+    line = text.split("\n").index('    "y = x / x.norm()"') + 1
+    for location in (*result["locations"], *result["relatedLocations"]):
+        assert location["physicalLocation"]["region"]["startLine"] == line
+    assert result["message"]["text"].startswith("Cell 1, line 2: ")
+    assert result["properties"]["place"] == "n.ipynb:cell 1:2"
+    assert "fixes" not in result  # its columns are those of the cell, not of the JSON document
+
+
+def test_of_too_many_results_the_gravest_and_the_new_are_kept() -> None:
+    notes = tuple(finding(severity=Severity.NOTE, fingerprint=f"n{number}") for number in range(MAXIMUM_RESULTS))
+    errors = tuple(finding(severity=Severity.ERROR, fingerprint=f"e{number}") for number in range(20))
+    run = sarif(report_of((*notes, *errors)))["runs"][0]
+    levels = [result["level"] for result in run["results"]]
+    assert levels[:20] == ["error"] * 20
+    assert len(levels) == MAXIMUM_RESULTS
+    assert "20 of" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]

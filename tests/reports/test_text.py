@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+from analyzer.findings import Region, Related
+from services.reports.document import BaselineEntry, BaselineInfo
 from services.reports.formats import Rendering, report_format
 from services.reports.sources import DirectorySources, Sources
 from tests.reports.samples import SOURCE, finding, hostile_report, report_of, rich_report
@@ -20,8 +23,13 @@ def sources(root: Path, text: str = SOURCE, encoding: str = "utf-8") -> Sources:
 
 def test_it_shows_place_message_excerpt_caret_verdict_and_gate(tmp_path: Path) -> None:
     written = report_format("text").render(rich_report(), Rendering(sources(tmp_path)))
-    assert "  18:16  warning  GP102 hand-normalisation  not exercised" in written
-    assert "      18 |         return x / x.norm()\n         |                ^^^^^^^^^^^^\n" in written
+    assert "pkg/a.py:18:16  warning  GP102 hand-normalisation  not exercised" in written
+    assert "  18 |         return x / x.norm()\n     |                ^^^^^^^^^^^^\n" in written
+    assert "  17 |     def forward(self, x):\n     |                       - x may be a row of zeros\n" in written
+    assert "    -         return x / x.norm()\n    +         return torch.nn.functional.normalize(x)\n" in written
+    assert (
+        "1 file, 18 lines read: 1 error, 1 warning, 1 with a fix (`gradproof fix`); 1 suppressed in source" in written
+    )
     assert "confirmed: gradcheck on pkg.a:Square (cpu) failed in Square" in written
     assert "fix (safe" in written
     assert "pkg.a:Square  fail       pass                 -" in written
@@ -107,3 +115,101 @@ def test_the_gate_of_a_running_analysis_is_not_decided_yet() -> None:
     assert "The gate is not decided yet: the analysis is running" in report_format("text").render(report, Rendering())
     assert "## Gradproof: running, the gate is not decided yet" in report_format("markdown").render(report, Rendering())
     assert "<h1>Running</h1>" in report_format("html").render(report, Rendering())
+
+
+def quoted_with_caret(written: str) -> str:
+    """What the carets stand under, by columns."""
+    lines = written.splitlines()
+    at = next(number for number, line in enumerate(lines) if re.fullmatch(r"\s+\|\s+\^+", line))
+    return lines[at - 1][lines[at].index("^") : lines[at].rindex("^") + 1]
+
+
+def place(line: int, start: int, end: int, path: str = "pkg/a.py", cell: int = 0) -> Region:
+    return Region(path, line, start, line, end, cell)
+
+
+def test_a_long_line_is_cut_around_the_caret(tmp_path: Path) -> None:
+    text = "y = [" + "1, " * 300 + "x / x.norm(), " + "2, " * 300 + "]\n"
+    begin = text.index("x / ") + 1
+    report = report_of((finding(region=place(1, begin, begin + 12)),))
+    written = report_format("text").render(report, Rendering(sources(tmp_path, text), width=80))
+    assert max(len(line) for line in written.splitlines()) <= 80
+    assert quoted_with_caret(written) == "x / x.norm()"
+    assert re.search(r"1 \| ….*…\n", written)
+
+
+def test_a_mark_longer_than_the_screen_ends_there(tmp_path: Path) -> None:
+    report = report_of((finding(region=place(1, 5, 900)),))
+    written = report_format("text").render(report, Rendering(sources(tmp_path, "y = " + "x" * 1000 + "\n"), width=80))
+    assert max(len(line) for line in written.splitlines()) <= 80
+
+
+def test_wide_characters_take_two_columns_and_combining_ones_none(tmp_path: Path) -> None:
+    text = "日本 = e\u0301; y = x / x.norm()\n"
+    begin = text.index("x / ") + 1
+    report = report_of((finding(region=place(1, begin, begin + 12)),))
+    written = report_format("text").render(report, Rendering(sources(tmp_path, text)))
+    caret = next(line for line in written.splitlines() if "^" in line)
+    # Two wide characters take a column more each than they count, the combining one takes one less.
+    assert caret.index("^") == len("   1 | ") + begin - 1 + 2 - 1
+
+
+def test_related_places_stand_in_the_same_excerpt_in_the_order_of_lines(tmp_path: Path) -> None:
+    related = (
+        Related(place(17, 23, 24), "it comes from here"),
+        Related(place(18, 20, 28), "and nothing keeps it from zero"),
+        Related(place(4, 7, 13), "long before"),
+    )
+    written = report_format("text").render(report_of((finding(related=related),)), Rendering(sources(tmp_path)))
+    excerpt = [line for line in written.splitlines() if re.match(r"\s+\d* ?[|…]", line)]
+    texts = [line.split("|", 1)[-1].strip() for line in excerpt]
+    assert texts.index("- it comes from here") < texts.index("^^^^^^^^^^^^")
+    assert texts.index("^^^^^^^^^^^^") < texts.index("-------- and nothing keeps it from zero")
+    assert texts.index("------ long before") < texts.index("…") < texts.index("- it comes from here")
+
+
+def test_a_related_place_in_another_file_is_quoted_with_its_name(tmp_path: Path) -> None:
+    quoted = sources(tmp_path)
+    (tmp_path / "pkg/b.py").write_text("def norm(x):\n    return x.norm()\n")
+    related = (Related(place(2, 12, 20, "pkg/b.py"), "the norm is made here"),)
+    written = report_format("text").render(report_of((finding(related=related),)), Rendering(quoted))
+    assert "  pkg/b.py:2: the norm is made here\n   2 |     return x.norm()\n     |            --------\n" in written
+
+
+def test_a_place_in_a_notebook_is_told_and_quoted_by_its_cell(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": "# x"},
+        {"cell_type": "code", "source": ["y = 1\n", "y = x / x.norm()"]},
+    ]
+    (tmp_path / "n.ipynb").write_text(json.dumps({"cells": cells}, indent=1))
+    report = report_of((finding(region=place(2, 5, 17, "n.ipynb", cell=2)),))
+    written = report_format("text").render(report, Rendering(DirectorySources(tmp_path)))
+    assert written.startswith("n.ipynb:cell 2:2:5  warning")
+    assert "   1 | y = 1\n   2 | y = x / x.norm()\n     |     ^^^^^^^^^^^^\n" in written
+    assert "n.ipynb:cell 2:2" in report_format("markdown").render(report, Rendering())
+    assert ">cell 2:2:5<" in report_format("html").render(report, Rendering())
+    assert "n.ipynb:cell 2:2" in report.gate.conditions[2].explanation
+
+
+def test_where_nothing_was_run_no_finding_speaks_of_running(tmp_path: Path) -> None:
+    report = report_of((finding(),))
+    report.tool.torch = None
+    written = report_format("text").render(report, Rendering(sources(tmp_path)))
+    assert "not exercised" not in written
+    assert "would settle this" not in written
+
+
+def test_a_rule_is_explained_once(tmp_path: Path) -> None:
+    report = report_of((finding(), finding(fingerprint="2")))
+    written = report_format("text").render(report, Rendering(sources(tmp_path)))
+    assert written.count("gradproof explain GP102") == 1
+
+
+def test_entries_of_the_baseline_that_are_gone_are_told() -> None:
+    entry = BaselineEntry(fingerprint="9", rule="GP101", path="pkg/old.py", message="a division")
+    report = report_of((finding(),)).model_copy(
+        update={"baseline": BaselineInfo(file="known.json", entries=2, gone=[entry])}
+    )
+    written = report_format("text").render(report, Rendering())
+    assert "1 entry is no longer found" in written
+    assert "GP101 in pkg/old.py: a division" in written

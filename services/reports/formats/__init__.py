@@ -8,6 +8,7 @@ from __future__ import annotations
 from services.reports.errors import UnknownFormatError
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.formats.codequality import CodeQualityFormat
+from services.reports.formats.github import GithubFormat
 from services.reports.formats.html import HtmlFormat
 from services.reports.formats.json import JsonFormat
 from services.reports.formats.junit import JunitFormat
@@ -26,6 +27,7 @@ FORMATS: dict[str, ReportFormat] = {
         HtmlFormat(),
         JunitFormat(),
         CodeQualityFormat(),
+        GithubFormat(),
         TextFormat(),
     )
 }

@@ -9,8 +9,10 @@ import hashlib
 import json
 from collections import Counter
 
+from analyzer.findings import Region
 from services.reports.document import FindingInfo, Report
 from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.sources import file_region, region_of
 from services.reports.untrusted import one_line
 
 
@@ -22,7 +24,7 @@ class CodeQualityFormat(ReportFormat):
     media_type = "application/json"
     extension = "codequality.json"
 
-    def render(self, report: Report, rendering: Rendering) -> str:  # noqa: ARG002 - it quotes nothing
+    def render(self, report: Report, rendering: Rendering) -> str:
         seen: Counter[str] = Counter()
         issues = [
             {
@@ -32,7 +34,7 @@ class CodeQualityFormat(ReportFormat):
                 "severity": _severity(finding),
                 "location": {
                     "path": finding.path,
-                    "lines": {"begin": finding.start_line, "end": max(finding.start_line, finding.end_line)},
+                    "lines": _lines(file_region(rendering.sources, region_of(finding))),
                 },
             }
             for finding in report.findings
@@ -54,6 +56,10 @@ class CodeQualityFormat(ReportFormat):
                     }
                 )
         return json.dumps(issues, indent=2, ensure_ascii=False) + "\n"
+
+
+def _lines(region: Region) -> dict[str, int]:
+    return {"begin": region.start_line, "end": max(region.start_line, region.end_line)}
 
 
 def _unique(key: str, seen: Counter[str]) -> str:

@@ -44,11 +44,12 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> Element:
 
 
 def _finding_case(finding: FindingInfo) -> Element:
-    place = f"{finding.path}:{finding.start_line}:{finding.start_column}"
+    place = f"{finding.place}:{finding.start_column}"
+    where = f"in cell {finding.cell} at line" if finding.cell else "at line"
     case = Element(
         "testcase",
         classname=one_line(finding.path),
-        name=one_line(f"{finding.rule} {finding.name} at line {finding.start_line}"),
+        name=one_line(f"{finding.rule} {finding.name} {where} {finding.start_line}"),
         file=one_line(finding.path),
         line=str(finding.start_line),
         time="0",

@@ -118,7 +118,7 @@ def _findings(report: Report, rendering: Rendering) -> Iterable[str]:
 def _finding(finding: FindingInfo, rendering: Rendering) -> str:
     lines = [
         f"**{text(finding.rule)} {text(finding.name)}** ({finding.severity}, {finding.verdict.replace('_', ' ')}) at "
-        f"{code(f'{finding.path}:{finding.start_line}:{finding.start_column}')}",
+        f"{code(f'{finding.place}:{finding.start_column}')}",
         "",
         text(finding.message),
     ]

@@ -21,7 +21,7 @@ from analyzer.findings import Region
 from services.reports.document import CheckInfo, FindingInfo, RelatedInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.rulebook import Entry, entry
-from services.reports.sources import Sources, line_region, region_of
+from services.reports.sources import Sources, file_region, line_region, region_of
 from services.reports.untrusted import shorten, visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -45,16 +45,16 @@ class SarifFormat(ReportFormat):
     extension = "sarif"
 
     def render(self, report: Report, rendering: Rendering) -> str:
-        runs = [_static(report), _runtime(report, rendering.sources)]
+        runs = [_static(report, rendering.sources), _runtime(report, rendering.sources)]
         document = {"$schema": SCHEMA, "version": "2.1.0", "runs": runs}
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _static(report: Report) -> Json:
-    findings = sorted(report.findings, key=lambda finding: _RANK[finding.severity])
+def _static(report: Report, sources: Sources) -> Json:
+    findings = sorted(report.findings, key=lambda finding: (_RANK[finding.severity], not finding.is_new))
     run = _run(report, "static", (finding.rule for finding in findings), len(findings))
     seen: Counter[str] = Counter()
-    run["results"] = [_finding(finding, run, seen) for finding in findings[:MAXIMUM_RESULTS]]
+    run["results"] = [_finding(finding, run, seen, sources) for finding in findings[:MAXIMUM_RESULTS]]
     addresses = {finding.rule: finding.explanation_url for finding in findings}
     for rule in run["tool"]["driver"]["rules"]:
         if addresses[rule["id"]].startswith(("https://", "http://")):
@@ -126,15 +126,16 @@ def _rule(each: Entry) -> Json:
     }
 
 
-def _finding(finding: FindingInfo, run: Json, seen: Counter[str]) -> Json:
+def _finding(finding: FindingInfo, run: Json, seen: Counter[str], sources: Sources) -> Json:
+    where = f"Cell {finding.cell}, line {finding.start_line}: " if finding.cell else ""
     result: Json = {
         **_reference(finding.rule, run),
         "level": finding.severity,
         "kind": "fail",
-        "message": {"text": _text(f"{finding.message} [{finding.verdict.replace('_', ' ')}]")},
+        "message": {"text": _text(f"{where}{finding.message} [{finding.verdict.replace('_', ' ')}]")},
         "locations": [
             {
-                "physicalLocation": _place(region_of(finding)),
+                "physicalLocation": _place(file_region(sources, region_of(finding))),
                 "logicalLocations": [{"fullyQualifiedName": visible(finding.symbol) or visible(finding.path)}],
             }
         ],
@@ -151,9 +152,13 @@ def _finding(finding: FindingInfo, run: Json, seen: Counter[str]) -> Json:
     }
     if finding.related:
         result["relatedLocations"] = [
-            _related(index, related) for index, related in enumerate(finding.related[: MAXIMUM_LOCATIONS - 1], start=1)
+            _related(index, related, sources)
+            for index, related in enumerate(finding.related[: MAXIMUM_LOCATIONS - 1], start=1)
         ]
-    if finding.fix.edits:
+    if finding.cell:
+        result["properties"]["cell"] = finding.cell
+        result["properties"]["place"] = visible(finding.place)
+    elif finding.fix.edits:
         result["fixes"] = [_fix(finding)]
     if finding.triage in _TRIAGE_STATUS:
         result["suppressions"] = [
@@ -182,10 +187,10 @@ def _fix(finding: FindingInfo) -> Json:
     }
 
 
-def _related(index: int, related: RelatedInfo) -> Json:
+def _related(index: int, related: RelatedInfo, sources: Sources) -> Json:
     return {
         "id": index,
-        "physicalLocation": _place(region_of(related)),
+        "physicalLocation": _place(file_region(sources, region_of(related))),
         "message": {"text": _text(related.message)},
     }
 

@@ -5,15 +5,16 @@ Plain text, with colour only where it is asked for. Nothing that comes from subm
 
 from __future__ import annotations
 
+import difflib
 import textwrap
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from dataclasses import dataclass, replace
 
-from analyzer.findings import Region
-from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports.document import CheckInfo, EditInfo, FindingInfo, RelatedInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
-from services.reports.sources import Sources, excerpt, line_region, region_of
+from services.reports.sources import QuotedLine, Sources, cut, excerpt, line_region, lines_around, region_of, shifted
 from services.reports.untrusted import one_line, shorten, visible
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -31,6 +32,18 @@ _VERDICT_STYLE = {
 }
 _NAMED = 4
 _LONGEST_NAME = 48
+_LONGEST_DIFF = 12
+_WHOLE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """A quoted line, what is said about what is marked in it, and what it is underlined with."""
+
+    line: QuotedLine
+    style: str
+    message: str = ""
+    sign: str = "^"
 
 
 class TextFormat(ReportFormat):
@@ -50,6 +63,7 @@ class _Writer:
         self.sources: Sources = rendering.sources
         self.colour = rendering.colour
         self.width = max(rendering.width, 60)
+        self._ran = True
 
     def paint(self, text: str, *styles: str) -> str:
         if not self.colour or not styles:
@@ -71,64 +85,106 @@ class _Writer:
             lines = list(section(report))
             if lines:
                 yield from lines
-                yield ""
+                if lines[-1]:
+                    yield ""
         yield from self.gate(report)
 
     def heading(self, text: str) -> str:
         return self.paint(text, "bold")
 
     def findings(self, report: Report) -> Iterable[str]:
-        findings = sorted(report.findings, key=lambda finding: (finding.path, finding.start_line, finding.start_column))
-        for path, group in groupby(findings, key=lambda finding: finding.path):
-            yield self.heading(one_line(path))
-            for finding in group:
-                yield from self.finding(finding)
+        self._ran = bool(report.summary.checks)
+        explained: set[str] = set()
+        for finding in sorted(report.findings, key=_order):
+            yield from self.finding(finding)
+            if finding.rule not in explained:
+                explained.add(finding.rule)
+                yield from self.explanation(finding)
             yield ""
 
     def finding(self, finding: FindingInfo) -> Iterable[str]:
-        verdict = finding.verdict.replace("_", " ")
+        style = _SEVERITY_STYLE[finding.severity]
         marks = [] if finding.is_new else ["known"]
         if finding.triage != "open":
             marks.append(finding.triage.replace("_", " "))
+        verdict = ""
+        if self._ran:
+            verdict = f"  {self.paint(finding.verdict.replace('_', ' '), _VERDICT_STYLE[finding.verdict])}"
         yield (
-            f"  {finding.start_line}:{finding.start_column}  "
-            f"{self.paint(finding.severity, _SEVERITY_STYLE[finding.severity], 'bold')}  "
-            f"{self.paint(one_line(finding.rule), 'bold')} {one_line(finding.name)}  "
-            f"{self.paint(verdict, _VERDICT_STYLE[finding.verdict])}{''.join(f'  ({mark})' for mark in marks)}"
+            f"{self.paint(one_line(f'{finding.place}:{finding.start_column}'), 'bold')}  "
+            f"{self.paint(finding.severity, style, 'bold')}  {self.paint(one_line(finding.rule), 'bold')} "
+            f"{one_line(finding.name)}{verdict}{''.join(f'  ({mark})' for mark in marks)}"
         )
-        yield from self.wrap(finding.message, "      ")
-        yield from self.quote(region_of(finding), _SEVERITY_STYLE[finding.severity])
-        for related in finding.related:
-            yield from self.wrap(f"{related.path}:{related.start_line}: {related.message}", "      ")
-        if finding.verdict_reason:
-            yield from self.wrap(f"{verdict}: {finding.verdict_reason}", "      ")
+        yield from self.wrap(finding.message, "  ")
+        yield from self.path(finding, style)
+        if finding.verdict_reason and self._ran:
+            yield from self.wrap(f"{finding.verdict.replace('_', ' ')}: {finding.verdict_reason}", "  ")
         if finding.fix.edits:
             yield from self.fix(finding)
+
+    def explanation(self, finding: FindingInfo) -> Iterable[str]:
         link = one_line(finding.explanation_url)
-        yield self.paint(
-            f"      why: {link if '://' in link else f'gradproof explain {one_line(finding.rule)}'}", "dim"
-        )
+        yield self.paint(f"  why: {link if '://' in link else f'gradproof explain {one_line(finding.rule)}'}", "dim")
+
+    def path(self, finding: FindingInfo, style: str) -> Iterable[str]:
+        """The place with what explains it: related places of the same lines of sight in one excerpt, others behind."""
+        region = region_of(finding)
+        notes = [_Note(line, style) for line in excerpt(self.sources, region, longest=_WHOLE)]
+        elsewhere: list[RelatedInfo] = []
+        for related in finding.related:
+            quoted = excerpt(self.sources, region_of(related), context=0, most=1, longest=_WHOLE)
+            if (related.path, related.cell) == (finding.path, finding.cell) and quoted and notes:
+                notes.append(_Note(quoted[0], "cyan", related.message, "-"))
+            else:
+                elsewhere.append(related)
+        yield from self.quote(notes)
+        for related in elsewhere:
+            yield from self.wrap(f"{related.place}: {related.message}", "  ")
+            quoted = excerpt(self.sources, region_of(related), context=0, most=1, longest=_WHOLE)
+            yield from self.quote([_Note(line, "cyan", sign="-") for line in quoted])
 
     def fix(self, finding: FindingInfo) -> Iterable[str]:
         safe = finding.fix.safety == "safe"
         note = "the same values wherever they were finite" if safe else "look at it: values may change"
-        yield f"      {self.paint('fix', 'green' if safe else 'yellow')} ({finding.fix.safety}, {note}):"
-        for edit in finding.fix.edits:
-            for line in visible(edit.replacement).split("\n")[:_NAMED]:
-                yield f"        {self.paint('+', 'green')} {shorten(line, self.width)}"
+        yield f"  {self.paint('fix', 'green' if safe else 'yellow')} ({finding.fix.safety}, {note}):"
+        changes = list(_changes(lines_around(self.sources, region_of(finding)), finding.fix.edits))
+        for sign, line in changes[:_LONGEST_DIFF]:
+            text = _on_screen(cut(line, self.width - 6).text)
+            yield self.paint(f"    {sign} {text}".rstrip(), "red" if sign == "-" else "green")
+        if len(changes) > _LONGEST_DIFF:
+            yield f"    … and {len(changes) - _LONGEST_DIFF} lines more"
 
-    def quote(self, region: Region, style: str) -> Iterable[str]:
-        lines = excerpt(self.sources, region)
-        if not lines:
+    def quote(self, notes: Sequence[_Note]) -> Iterable[str]:
+        """Source lines in their order, each with what points into it."""
+        if not notes:
             return
-        gutter = len(str(lines[-1].number))
-        for line in lines:
-            text = visible(line.text).expandtabs(4)
-            yield f"      {self.paint(f'{line.number:>{gutter}} |', 'dim')} {text}".rstrip()
-            if line.mark is not None:
-                begin, end = (len(visible(line.text[:column]).expandtabs(4)) for column in line.mark)
-                carets = self.paint("^" * max(end - begin, 1), style)
-                yield f"      {self.paint(' ' * gutter + ' |', 'dim')} {' ' * begin}{carets}"
+        by_line: dict[int, list[_Note]] = {}
+        for note in notes:
+            by_line.setdefault(note.line.number, []).append(note)
+        gutter = max(len(str(max(by_line))), 2)
+        bar = self.paint(" " * gutter + " |", "dim")
+        previous = min(by_line)
+        for number in sorted(by_line):
+            if number > previous + 1:
+                yield self.paint("  " + "…".rjust(gutter), "dim")
+            previous = number
+            # What one line is shown for first decides where a long line is cut.
+            marked = [note for note in by_line[number] if note.line.mark is not None]
+            shown = cut((marked or by_line[number])[0].line, self.width - gutter - 5)
+            yield f"  {self.paint(f'{number:>{gutter}} |', 'dim')} {_on_screen(shown.text)}".rstrip()
+            for note in marked:
+                yield from self._pointer(note, shifted(replace(shown, mark=note.line.mark), shown.start), bar)
+
+    def _pointer(self, note: _Note, line: QuotedLine, bar: str) -> Iterable[str]:
+        begin, end = (columns(_on_screen(line.text[:column])) for column in line.mark or (0, 1))
+        pointer = f"  {bar} {' ' * begin}{self.paint(note.sign * max(end - begin, 1), note.style)}"
+        message = one_line(note.message)
+        if self.width - len("  999 | ") - max(end, begin + 1) - 1 >= columns(message):
+            yield f"{pointer} {self.paint(message, note.style)}" if message else pointer
+            return
+        yield pointer
+        for text in textwrap.wrap(message, self.width - 12, break_long_words=False, break_on_hyphens=False):
+            yield f"  {bar}   {self.paint(text, note.style)}"
 
     def failures(self, report: Report) -> Iterable[str]:
         failing = [(target, check) for target in report.targets for check in target.checks if check.verdict == "fail"]
@@ -144,7 +200,12 @@ class _Writer:
             f"{one_line(target.name)} ({one_line(check.device)})  {one_line(path)}:{line}"
         )
         yield from self.wrap(check.summary, "      ")
-        yield from self.quote(line_region(self.sources, path, line), "red")
+        yield from self.quote(
+            [
+                _Note(each, "red")
+                for each in excerpt(self.sources, line_region(self.sources, path, line), longest=_WHOLE)
+            ]
+        )
         if check.diagnosis is not None:
             said = "" if check.diagnosis.text == check.summary else f": {check.diagnosis.text}"
             yield from self.wrap(f"cause: {check.diagnosis.cause}{said}", "      ")
@@ -200,22 +261,47 @@ class _Writer:
             yield from self.wrap(f"{count} x {shorten(one_line(reason), 300)}", "  ")
             yield from self.wrap(shown, "      ")
 
+    def baseline(self, report: Report) -> Iterable[str]:
+        if report.baseline is None:
+            return
+        known = sum(not finding.is_new for finding in report.findings)
+        file = one_line(report.baseline.file)
+        yield from self.wrap(f"baseline {file}: {known} of {_counted(len(report.findings), 'finding')} known", "")
+        gone = report.baseline.gone
+        if gone:
+            was = "entry is" if len(gone) == 1 else "entries are"
+            yield from self.wrap(f"{len(gone)} {was} no longer found; --write-baseline {file} removes them:", "  ")
+            for entry in gone[:_LONGEST_DIFF]:
+                yield from self.wrap(f"{entry.rule} in {entry.path}: {shorten(one_line(entry.message), 120)}", "    ")
+            if len(gone) > _LONGEST_DIFF:
+                yield f"    … and {len(gone) - _LONGEST_DIFF} more"
+
     def gate(self, report: Report) -> Iterable[str]:
         summary = report.summary
-        read = (
-            f"{_counted(report.snapshot.files, 'file')}, {_counted(report.snapshot.lines, 'line')}; "
-            f"findings: {_listed(summary.findings)}"
+        found = ", ".join(
+            _counted(summary.findings[severity], severity)
+            for severity in _SEVERITY_STYLE
+            if severity in summary.findings
         )
+        read = f"{_counted(report.snapshot.files, 'file')}, {_counted(report.snapshot.lines, 'line')} read"
+        read += f": {found or 'nothing found'}"
+        fixable = sum(bool(finding.fix.edits) for finding in report.findings)
+        if fixable:
+            read += f", {fixable} with a fix (`gradproof fix`)"
         if summary.suppressed:
-            read += f" ({summary.suppressed} suppressed in source)"
-        ran = (
-            f"targets: {summary.targets.run} of {summary.targets.found} run; checks: {_listed(summary.checks)}; "
-            f"sandbox: {report.tool.sandbox}"
-        )
-        if report.tool.torch:
-            ran += f"; torch {report.tool.torch} on {', '.join(report.tool.devices)}"
+            read += f"; {summary.suppressed} suppressed in source"
         yield from self.wrap(read, "")
-        yield from self.wrap(ran, "")
+        if summary.checks or report.tool.torch:
+            ran = (
+                f"targets: {summary.targets.run} of {summary.targets.found} run; checks: {_listed(summary.checks)}; "
+                f"sandbox: {report.tool.sandbox}"
+            )
+            if report.tool.torch:
+                ran += f"; torch {report.tool.torch} on {', '.join(report.tool.devices)}"
+            yield from self.wrap(ran, "")
+        elif summary.targets.found:
+            yield from self.wrap(f"nothing was run; {_counted(summary.targets.found, 'target')} could be", "")
+        yield from self.baseline(report)
         if report.analysis.reason:
             yield from self.wrap(f"The analysis is {report.analysis.status}: {report.analysis.reason}", "")
         if report.analysis.status in {"queued", "running"}:
@@ -227,6 +313,56 @@ class _Writer:
         for condition in report.gate.conditions:
             mark = self.paint("ok  ", "green") if condition.passed else self.paint("FAIL", "red")
             yield from _hang(mark, self.wrap(f"{condition.name}: {condition.explanation}", "       "))
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes: two for wide characters, none for those that combine."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def _order(finding: FindingInfo) -> tuple[str, int, int, int]:
+    return finding.path, finding.cell or 0, finding.start_line, finding.start_column
+
+
+def _on_screen(text: str) -> str:
+    return visible(text).expandtabs(4)
+
+
+def _changes(lines: Sequence[str], edits: Sequence[EditInfo]) -> Iterable[tuple[str, QuotedLine]]:
+    """The lines that edits take away and bring, with their signs, marked where they differ."""
+    first = min(edit.start_line for edit in edits)
+    last = max(edit.end_line for edit in edits)
+    if not 1 <= first <= last <= len(lines):
+        for edit in edits:
+            for line in edit.replacement.split("\n"):
+                yield "+", QuotedLine(0, line)
+        return
+    before = list(lines[first - 1 : last])
+    text = "\n".join(before)
+    starts = [0]
+    for line in before:
+        starts.append(starts[-1] + len(line) + 1)
+    for edit in sorted(edits, key=lambda edit: (edit.start_line, edit.start_column), reverse=True):
+        begin = starts[edit.start_line - first] + edit.start_column - 1
+        end = starts[edit.end_line - first] + edit.end_column - 1
+        text = text[:begin] + edit.replacement + text[end:]
+    matcher = difflib.SequenceMatcher(None, before, after := text.split("\n"), autojunk=False)
+    for tag, a_start, a_end, b_start, b_end in matcher.get_opcodes():
+        if tag != "equal":
+            old, new = before[a_start:a_end], after[b_start:b_end]
+            column = _first_difference(old[0], new[0]) if len(old) == len(new) == 1 else 0
+            yield from (("-", QuotedLine(0, line, (column, column + 1))) for line in old)
+            yield from (("+", QuotedLine(0, line, (column, column + 1))) for line in new)
+
+
+def _first_difference(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((column for column, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 _WORST = ("fail", "error", "inconclusive", "pass", "skipped")
