@@ -187,3 +187,94 @@ def factors(expression: ast.expr) -> Iterator[ast.expr]:
             pending.extend((current.right, current.left))
         else:
             yield current
+
+
+# --- probabilities ---------------------------------------------------------------------------------------------------
+
+
+def probability_behind(file: FileContext, expression: ast.expr) -> tuple[str, ast.Call] | None:
+    """("softmax" or "sigmoid", the call) that an expression stands for, as a function, a method or a layer."""
+    found = core(file, expression)
+    if not isinstance(found, ast.Call):
+        return None
+    operation = file.values.operation(found)
+    if operation is not None and operation.name in _PROBABILITIES:
+        return _PROBABILITIES[operation.name], found
+    layer = file.values.layer(found)
+    return (_PROBABILITY_LAYERS[layer], found) if layer in _PROBABILITY_LAYERS else None
+
+
+def complement_behind(file: FileContext, expression: ast.expr) -> tuple[str, ast.Call] | None:
+    """The same for `1 - sigmoid(x)`."""
+    inner = one_minus(file, expression)
+    return probability_behind(file, inner) if inner is not None else None
+
+
+def odds_behind(file: FileContext, expression: ast.expr) -> ast.expr | None:
+    """`p` of `p / (1 - p)`."""
+    found = core(file, expression)
+    if not isinstance(found, ast.BinOp) or not isinstance(found.op, ast.Div):
+        return None
+    inner = one_minus(file, found.right)
+    return found.left if inner is not None and ast.dump(inner) == ast.dump(found.left) else None
+
+
+def summed_exponential(file: FileContext, expression: ast.expr) -> tuple[Operation, Operation] | None:
+    """(the sum, the exp) of `exp(x).sum(...)`."""
+    total = operation_behind(file, expression, "sum", "nansum", "mean")
+    if total is None or total.operand is None:
+        return None
+    exponential = operation_behind(file, total.operand, "exp")
+    return (total, exponential) if exponential is not None and exponential.operand is not None else None
+
+
+def is_logarithm_formula(file: FileContext, operand: ast.expr) -> bool:
+    """Whether the logarithm of this operand is a formula that has a name: log_softmax, logsigmoid, logit."""
+    kind = probability_behind(file, operand)
+    if kind is not None:
+        return True
+    complement = complement_behind(file, operand)
+    if complement is not None and complement[0] == "sigmoid":
+        return True
+    return odds_behind(file, operand) is not None
+
+
+_PROBABILITIES = {"softmax": "softmax", "softmin": "softmax", "sigmoid": "sigmoid"}
+_PROBABILITY_LAYERS: dict[str | None, str] = {
+    "torch.nn.Softmax": "softmax",
+    "torch.nn.Softmin": "softmax",
+    "torch.nn.Sigmoid": "sigmoid",
+}
+
+
+# --- maxima ----------------------------------------------------------------------------------------------------------
+
+
+def maximum_subtracted(file: FileContext, expression: ast.expr) -> Operation | None:
+    """The `max` that is subtracted in `x - x.max(...)`, through a variable, an unpacking or a `detach`."""
+    found = core(file, expression)
+    if not isinstance(found, ast.BinOp) or not isinstance(found.op, ast.Sub):
+        return None
+    subtracted: ast.expr | None = found.right
+    for _ in range(_LARGEST_DEPTH):
+        if subtracted is None:
+            return None
+        subtracted = core(file, subtracted)
+        if isinstance(subtracted, ast.Name):
+            definitions = file.values.definitions(subtracted)
+            subtracted = definitions[0].value if len(definitions) == 1 else None
+        elif isinstance(subtracted, ast.Attribute):
+            subtracted = subtracted.value
+        elif isinstance(subtracted, ast.Call):
+            operation = file.values.operation(subtracted)
+            if operation is None:
+                return None
+            if operation.name in _MAXIMA:
+                return operation
+            subtracted = operation.operand if operation.name in ("detach", "clone") else None
+        else:
+            return None
+    return None
+
+
+_MAXIMA = frozenset({"max", "amax", "maximum", "cummax", "logsumexp", "scatter_max", "segment_max"})

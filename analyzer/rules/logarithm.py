@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from analyzer.context import FileContext
-from analyzer.findings import Confidence, Severity
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.formulas import is_logarithm_formula
+from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, path_of, shown
 from analyzer.singularities import Form, Judgement
@@ -19,29 +21,27 @@ class LogarithmAtZero(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
+    fix = FixSafety.UNSAFE
     triggers = ("log",)
     documentation = Documentation(
         what_it_does=(
-            "Finds logarithms of a tensor that is zero for inputs that occur in practice: the output of a softmax or "
-            "sigmoid (which underflows to 0, and rounds to 1 so that one minus it is 0), a masked sum, a count, a "
-            "norm, a clamp at zero."
+            "Finds logarithms of a tensor that is zero for inputs that occur in practice: a masked sum, a count, a "
+            "norm, a clamp at zero, one minus a probability, a product of probabilities. The logarithm of a softmax or "
+            "a sigmoid itself has rules of its own (GP108, GP109)."
         ),
         why_is_this_bad=(
             "The logarithm is -inf and its slope infinite; the next product with a zero makes both NaN. Clamping the "
             "result repairs the value, not the gradient."
         ),
         faulty_example=(
-            "import torch\nimport torch.nn.functional as F\n\n\ndef entropy(logits):\n"
-            "    p = F.softmax(logits, dim=-1)\n    return -(p * torch.log(p)).sum(-1)\n"
+            "import torch\n\n\ndef mass(logits, mask):\n    return torch.log((logits.exp() * mask).sum(-1))\n"
         ),
         right_example=(
-            "import torch\nimport torch.nn.functional as F\n\n\ndef entropy(logits):\n"
-            "    log_p = F.log_softmax(logits, dim=-1)\n    return -(log_p.exp() * log_p).sum(-1)\n"
+            "import torch\n\n\ndef mass(logits, mask):\n"
+            "    lowest = torch.finfo(logits.dtype).min\n"
+            "    return torch.logsumexp(logits.masked_fill(mask == 0, lowest), dim=-1)\n"
         ),
-        fix_safety=(
-            "`log_softmax` and `logsigmoid` give the same values wherever the old code was finite. "
-            "`clamp(min=eps)` before the logarithm changes values below eps."
-        ),
+        fix_safety="`clamp(min=1e-12)` before the logarithm changes values below the floor, and ends their gradient.",
     )
     valid = (
         "import torch\ndef f(x):\n    return torch.log_softmax(x, -1)\n",
@@ -65,16 +65,6 @@ class LogarithmAtZero(Rule):
         "import logging\nimport torch\nlogger = logging.getLogger()\ndef f(x):\n    logger.log(10, x.softmax(-1))\n",
     )
     invalid = (
-        Invalid("import torch\ndef f(x):\n    return torch.log(torch.softmax(x, -1))\n", (3,)),
-        Invalid("import torch\ndef f(x):\n    return x.softmax(-1).log()\n", (3,)),
-        Invalid(
-            "import torch\nimport torch.nn.functional as F\ndef f(x):\n    p = F.softmax(x, dim=1)\n"
-            "    return torch.log(p)\n",
-            (5,),
-        ),
-        Invalid("import torch\ndef f(x):\n    return torch.log(x.sigmoid())\n", (3,)),
-        Invalid("import torch\ndef f(x):\n    return torch.log(1 - x.sigmoid())\n", (3,)),
-        Invalid("import torch\ndef f(x):\n    p = x.sigmoid()\n    return -(1 - p).log()\n", (4,)),
         Invalid("import torch\ndef f(x, mask):\n    return torch.log((x.exp() * mask).sum(-1))\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return x.norm(dim=-1).log()\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return torch.log2(x.relu())\n", (3,)),
@@ -82,17 +72,19 @@ class LogarithmAtZero(Rule):
         # an upper bound of 1 - 1e-8 is 1 in float32
         Invalid("import torch\ndef f(p):\n    p = p.clamp(1e-8, 1 - 1e-8)\n    return torch.log(1 - p)\n", (4,)),
         # too late: the gradient is NaN whatever is done to the result
-        Invalid("import torch\ndef f(x):\n    return x.softmax(-1).log().clamp(min=-100)\n", (3,)),
-        Invalid("import torch\ndef f(x, m):\n    return x.softmax(-1).log() * m\n", (3,)),
-        Invalid("import torch\ndef f(x, m):\n    return x.softmax(-1).log().masked_fill(m, 0.0)\n", (3,)),
-        Invalid("import torch\ndef f(x):\n    p = x.softmax(-1)\n    return torch.where(p > 0, p.log(), 0.0)\n", (4,)),
-        Invalid("import torch\ndef f(x):\n    return torch.nan_to_num(x.softmax(-1).log())\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return x.norm().log().clamp(min=-100)\n", (3,)),
+        Invalid("import torch\ndef f(x, m):\n    return x.norm(dim=-1).log() * m\n", (3,)),
+        Invalid("import torch\ndef f(x, m):\n    return x.norm(dim=-1).log().masked_fill(m, 0.0)\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    n = x.norm()\n    return torch.where(n > 0, n.log(), 0.0)\n", (4,)),
+        Invalid("import torch\ndef f(x):\n    return torch.nan_to_num(x.norm().log())\n", (3,)),
+        # a probability out of a helper, or times a mask
         Invalid(
-            "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def __init__(self):\n"
-            "        super().__init__()\n        self.act = nn.Sigmoid()\n    def forward(self, x):\n"
-            "        return torch.log(self.act(x))\n",
-            (8,),
+            "import torch\ndef probabilities(x):\n    return x.softmax(-1)\ndef f(x):\n"
+            "    return probabilities(x).log()\n",
+            (5,),
         ),
+        Invalid("import torch\ndef f(x, mask):\n    return torch.log(x.softmax(-1) * mask)\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    p = x.softmax(-1)\n    return torch.log(1 - p)\n", (4,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -100,6 +92,8 @@ class LogarithmAtZero(Rule):
             judgement = file.singularities.judge(singular)
             value = judgement.value
             if value.zero < Zero.ROUNDED or judgement.guarded or judgement.surroundings is Surroundings.ASIDE:
+                continue
+            if is_logarithm_formula(file, singular.operand):
                 continue
             yield Hit(
                 node=singular.node,
@@ -110,6 +104,7 @@ class LogarithmAtZero(Rule):
                 severity=_severity(judgement),
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
+                fix=floored(file, singular.operand, FixSafety.UNSAFE) if value.non_negative else None,
             )
 
 

@@ -50,10 +50,12 @@ _MAX_HELPER_DEPTH = 2
 # Modules that aren't torch but whose results are no tensors either.
 _NUMBER_MODULES = ("math.", "cmath.", "random.", "time.", "statistics.", "os.", "fractions.", "decimal.")
 _ARRAY_MODULES = ("numpy.", "scipy.", "cv2.", "pandas.", "sklearn.", "PIL.", "skimage.")
-_POSITIVE_MODULES = {
+_LAYERS = {
     "torch.nn.Softplus": Value(Kind.TENSOR, 0.0, low_open=True, zero=Zero.EXCLUDED),
     "torch.nn.Sigmoid": Value(Kind.TENSOR, 0.0, 1.0, zero=Zero.ROUNDED, zero_because="where the sigmoid underflows"),
     "torch.nn.Softmax": Value(Kind.TENSOR, 0.0, 1.0, zero=Zero.ROUNDED, zero_because="where the softmax underflows"),
+    "torch.nn.Tanh": Value(Kind.TENSOR, -1.0, 1.0, reaches_high=True),
+    "torch.nn.CosineSimilarity": Value(Kind.TENSOR, -1.0, 1.0, reaches_high=True),
     "torch.nn.ReLU": Value(
         Kind.TENSOR, 0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="wherever the input of the ReLU is negative"
     ),
@@ -582,11 +584,25 @@ class Evaluator:
         for value in self._class_attributes(owner).get(function.attr, ()):
             if isinstance(value, ast.Call):
                 qualified = self._file.qualified_name(value.func) or ""
-                if qualified in _POSITIVE_MODULES:
-                    return replace(_POSITIVE_MODULES[qualified], origin=call)
+                if qualified in _LAYERS:
+                    return replace(_LAYERS[qualified], origin=call)
                 if qualified.startswith("torch.nn."):
                     return UNKNOWN_TENSOR
         return UNKNOWN
+
+    def layer(self, call: ast.Call) -> str | None:
+        """The torch class of the layer that `self.layer(x)` calls, as far as its own class shows."""
+        function = call.func
+        owner = self._file.enclosing_class(call)
+        if owner is None or not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+            return None
+        if function.value.id != "self":
+            return None
+        for value in self._class_attributes(owner).get(function.attr, ()):
+            qualified = self._file.qualified_name(value.func) if isinstance(value, ast.Call) else None
+            if qualified is not None and qualified.startswith("torch.nn."):
+                return qualified
+        return None
 
     def _function_named(self, name: str, call: ast.Call) -> FunctionNode | None:
         for function in self._file.functions_by_name.get(name, ()):

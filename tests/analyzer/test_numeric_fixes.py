@@ -1,9 +1,6 @@
-"""The fixes of the numerical rules: applied, they leave nothing to say; run, they keep the values and mend the gradient."""
-
-import math
+"""The fixes of the numerical rules: applied, they leave nothing to say; run, they keep values and mend gradients."""
 
 import pytest
-import torch
 
 from analyzer.engine import analyze_source
 from analyzer.findings import Finding, FixSafety, Severity

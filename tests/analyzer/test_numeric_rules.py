@@ -9,13 +9,13 @@ from analyzer.engine import AnalyzerOptions, analyze_source
 from analyzer.findings import Finding, Severity
 
 CASES = Path(__file__).parents[1] / "cases"
-NUMERICAL = frozenset({"GP101", "GP102", "GP103", "GP104", "GP105", "GP107", "GP112", "GP114"})
+NUMERICAL = frozenset({f"GP{number}" for number in (*range(101, 115), *range(128, 140))})
 # What these rules are there to find; the other numerical cases are for rules about masks, precision and hidden NaN.
 LOCATED = {
     "case_001": "GP103",
     "case_002": "GP112",
     "case_003": "GP114",
-    "case_005": "GP107",
+    "case_005": "GP108",
     "case_013": "GP112",
     "case_016": "GP107",
     "case_018": "GP107",
@@ -68,11 +68,23 @@ def test_a_sum_of_unknown_sign_is_worth_a_note_only() -> None:
     assert severities("import torch\ndef f(x):\n    return x / x.sum(-1, keepdim=True)\n") == [("GP102", "note")]
 
 
-@pytest.mark.parametrize("data", ["x.detach().sigmoid()", "torch.rand(3)", "torch.rand_like(x)"])
-def test_a_logarithm_without_gradient_is_worth_a_note_only(data: str) -> None:
-    assert severities(f"import torch\ndef f(x):\n    return x * torch.log({data})\n") == [("GP107", "note")]
-    no_gradient = "import torch\n@torch.no_grad()\ndef f(x):\n    return x.sigmoid().log()\n"
-    assert severities(no_gradient) == [("GP107", "note")]
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        ("x.detach().sigmoid()", "GP109"),
+        ("x.detach().softmax(-1)", "GP108"),
+        ("torch.rand(3)", "GP107"),
+        ("torch.rand_like(x)", "GP107"),
+    ],
+)
+def test_a_logarithm_without_gradient_is_worth_a_note_only(data: str, rule: str) -> None:
+    assert severities(f"import torch\ndef f(x):\n    return x * torch.log({data})\n") == [(rule, "note")]
+
+
+@pytest.mark.parametrize(("probability", "rule"), [("sigmoid()", "GP109"), ("softmax(-1)", "GP108")])
+def test_a_probability_in_code_without_gradient_is_worth_a_note_only(probability: str, rule: str) -> None:
+    no_gradient = f"import torch\n@torch.no_grad()\ndef f(x):\n    return x.{probability}.log()\n"
+    assert severities(no_gradient) == [(rule, "note")]
 
 
 def test_vectors_out_of_a_decomposition_are_not_zero() -> None:
