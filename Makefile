@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient precision fuzz clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient precision fuzz mutants clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ fuzz: $(STAMP) ## 10,000 mutated real files through the analyzer (ARGS="--count 
 
 bench-gradient: $(STAMP) ## the gradient check against slow and fast gradcheck on wrong and right Functions
 	$(BIN)/python -m benchmarks.gradient
+
+mutants: $(STAMP) ## break every condition of every rule, and see whether its examples notice (ARGS=--survivors)
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 clean: ## remove what was built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache benchmarks/results

@@ -1,0 +1,182 @@
+"""`make mutants`: breaks the conditions of every rule, one at a time, and sees whether its examples notice.
+
+    python -m tools.mutants [--survivors] [RULE…]
+
+A mutant is the rule's own module with one condition turned around: an `if` negated, `and` made `or`, a comparison
+reversed, a truth value flipped. It is caught when a VALID example is no longer silent, an INVALID one is no longer
+found in its place, or the rule fails. Mutants of a module are tried on the examples of every rule in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import inspect
+import json
+import sys
+import types
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+from analyzer import file_analysis
+from analyzer.engine import AnalyzerOptions, analyze_source
+from analyzer.registry import all_rules
+from analyzer.rules.base import Rule
+from analyzer.rules.engine_notes import EngineNote, UnreadableFileNote
+
+RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+_REVERSED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A module with one condition broken; `line` is where, `change` what was done."""
+
+    line: int
+    change: str
+    tree: ast.Module
+
+
+@dataclass(slots=True)
+class Score:
+    """How the mutants of one rule fared."""
+
+    caught: int = 0
+    survivors: list[str] = field(default_factory=list)
+
+
+def mutants_of(source: str) -> Iterator[Mutant]:
+    """Every mutant of a module, in the order of its lines."""
+    tree = ast.parse(source)
+    places = [node for node in ast.walk(tree) if _change(node) is not None]
+    for node in sorted(places, key=lambda node: (node.lineno, node.col_offset)):  # type: ignore[attr-defined]
+        mutated = copy.deepcopy(tree)
+        twin = _twin(tree, mutated, node)
+        change = _change(twin)
+        _apply(twin)
+        ast.fix_missing_locations(mutated)
+        yield Mutant(node.lineno, str(change), mutated)  # type: ignore[attr-defined]
+
+
+def _twin(tree: ast.Module, mutated: ast.Module, node: ast.AST) -> ast.AST:
+    return next(other for mine, other in zip(ast.walk(tree), ast.walk(mutated), strict=True) if mine is node)
+
+
+def _change(node: ast.AST) -> str | None:
+    """What can be broken at a node, in words; None when nothing can."""
+    if isinstance(node, (ast.If, ast.IfExp)):
+        # What a type checker alone reads is never run.
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else "the condition is negated"
+    if isinstance(node, ast.BoolOp):
+        return "`and` and `or` are exchanged"
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return "the comparison is reversed"
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool):
+        return "the truth value is flipped"
+    return None
+
+
+def _apply(node: ast.AST) -> None:
+    if isinstance(node, (ast.If, ast.IfExp)):
+        node.test = ast.UnaryOp(ast.Not(), node.test)
+    elif isinstance(node, ast.BoolOp):
+        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+    elif isinstance(node, ast.Compare):
+        node.ops = [_REVERSED[type(node.ops[0])]()]
+    elif isinstance(node, ast.Return) and isinstance(node.value, ast.Constant):
+        node.value = ast.Constant(not node.value.value)
+
+
+def mutated_rules(mutant: Mutant, module: types.ModuleType) -> dict[str, Rule]:
+    """The rules that a mutant module defines, by id."""
+    namespace = types.ModuleType(module.__name__)
+    namespace.__file__ = module.__file__
+    exec(compile(mutant.tree, str(module.__file__), "exec"), namespace.__dict__)
+    return {
+        value.id: value()
+        for value in vars(namespace).values()
+        if inspect.isclass(value) and issubclass(value, Rule) and not inspect.isabstract(value) and hasattr(value, "id")
+        and value.__module__ == namespace.__name__
+    }  # fmt: skip
+
+
+def notices(rule: Rule, original: Rule) -> bool:
+    """Whether the examples of the original tell the mutant from it."""
+    options = AnalyzerOptions(rules=frozenset({rule.id, UnreadableFileNote.id}))
+    with patch.object(file_analysis, "all_rules", lambda: (rule,)):
+        for source in (*original.valid, original.documentation.right_example):
+            if analyze_source(source, "package/layers.py", options=options).findings:
+                return True
+        for example in original.invalid:
+            found = analyze_source(example.source, "package/layers.py", options=options).findings
+            if tuple(finding.region.start_line for finding in found) != example.lines:
+                return True
+    return False
+
+
+def score(name: str) -> dict[str, Score]:
+    """Scores of the rules of one module of `analyzer.rules`."""
+    module = sys.modules[name]
+    own = {rule.id: rule for rule in all_rules() if type(rule).__module__ == name}
+    scores = {identifier: Score() for identifier in own}
+    for mutant in mutants_of(inspect.getsource(module)):
+        try:
+            broken = mutated_rules(mutant, module)
+        except Exception:  # noqa: BLE001  a module that can't even be loaded is noticed by everybody
+            broken = {}
+        where = f"{Path(str(module.__file__)).name}:{mutant.line} {mutant.change}"
+        caught = [key for key, rule in own.items() if key not in broken or notices(broken[key], rule)]
+        for key in caught:
+            scores[key].caught += 1
+        if not caught:
+            for key in own:
+                scores[key].survivors.append(where)
+    return scores
+
+
+def rule_modules() -> list[str]:
+    """The modules of all rules, without those of the engine's own notes, which the engine decides about."""
+    return sorted({type(rule).__module__ for rule in all_rules() if not isinstance(rule, EngineNote)})
+
+
+def main(arguments: list[str]) -> int:
+    """Break, count and print; 1 when some rule has no mutant that is caught."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rules", nargs="*", help="only the modules of these rules")
+    parser.add_argument("--survivors", action="store_true", help="list the mutants that nobody noticed")
+    asked = parser.parse_args(arguments)
+    wanted = {type(rule).__module__ for rule in all_rules() if rule.id in asked.rules}
+    names = [name for name in rule_modules() if not asked.rules or name in wanted]
+    with ProcessPoolExecutor() as pool:
+        scores = {key: value for part in pool.map(score, names) for key, value in part.items()}
+    survivors = {line for value in scores.values() for line in value.survivors}
+    for key, value in sorted(scores.items()):
+        print(f"{key}: {value.caught} mutants caught")
+    print(
+        f"{sum(value.caught for value in scores.values())} caught, {len(survivors)} noticed by no rule of their module"
+    )
+    if asked.survivors:
+        print("\n".join(sorted(survivors)))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    document = {key: {"caught": value.caught, "survivors": value.survivors} for key, value in scores.items()}
+    (RESULTS / "mutants.json").write_text(json.dumps(document, indent=1))
+    return 1 if any(not value.caught for value in scores.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
