@@ -13,6 +13,9 @@ from pathlib import Path
 
 import torch
 from torch_facts.assembly import names_document, operations_document
+from torch_facts.deprecations import deprecations_document
+from torch_facts.graph_breaks import graph_breaks_document
+from torch_facts.signatures import signatures_document
 
 DIRECTORY = Path(__file__).parent.parent / "analyzer" / "facts"
 
@@ -21,7 +24,12 @@ def main(arguments: list[str]) -> int:
     version = torch.__version__.partition("+")[0]
     stem = "torch_" + "_".join(version.split(".")[:2])
     # Names first: measuring loads modules of torch that `import torch` does not.
-    documents = {f"{stem}_names.json": names_document(version)}
+    documents = {
+        f"{stem}_names.json": names_document(version),
+        f"{stem}_deprecations.json": deprecations_document(version),
+        f"{stem}_signatures.json": signatures_document(version),
+        f"{stem}_graph_breaks.json": graph_breaks_document(version),
+    }
     documents[f"{stem}_operations.json"] = operations_document(version)
     stale = []
     for name, document in documents.items():

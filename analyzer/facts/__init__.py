@@ -4,5 +4,30 @@ Nothing in the data files is typed in by hand.
 """
 
 from analyzer.facts.loader import Names, Operations, names, operations
+from analyzer.facts.publication import (
+    Deprecation,
+    Deprecations,
+    GraphBreaks,
+    History,
+    Signatures,
+    deprecations,
+    graph_breaks,
+    history,
+    signatures,
+)
 
-__all__ = ["Names", "Operations", "names", "operations"]
+__all__ = [
+    "Deprecation",
+    "Deprecations",
+    "GraphBreaks",
+    "History",
+    "Names",
+    "Operations",
+    "Signatures",
+    "deprecations",
+    "graph_breaks",
+    "history",
+    "names",
+    "operations",
+    "signatures",
+]

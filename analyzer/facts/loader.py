@@ -193,15 +193,16 @@ def _nearness(module: str) -> tuple[int, int]:
 @cache
 def operations() -> Operations:
     """The facts about operations, of the torch that is named in their `version`."""
-    return Operations(_read("operations"))
+    return Operations(read_facts("operations"))
 
 
 @cache
 def names() -> Names:
     """The names that exist, in the torch that is named in their `version`."""
-    return Names(_read("names"))
+    return Names(read_facts("names"))
 
 
-def _read(part: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((_DIRECTORY / f"{_FILES}_{part}.json").read_text("utf-8"))
+def read_facts(part: str, *, stem: str = _FILES) -> dict[str, Any]:
+    """One of the generated files, read anew."""
+    document: dict[str, Any] = json.loads((_DIRECTORY / f"{stem}_{part}.json").read_text("utf-8"))
     return document

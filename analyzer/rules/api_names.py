@@ -5,22 +5,13 @@ What exists is generated (`analyzer.facts`); nothing is known here but where a p
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from analyzer.context import FileContext
-from analyzer.facts import names
+from analyzer.facts import history, names
 from analyzer.findings import Confidence, Severity
+from analyzer.missing_names import missing_uses
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.syntax import dotted_name
-
-# A test of any of these kinds says that the author knows that the name may be absent.
-_GUARD_WORDS = re.compile(
-    r"version|hasattr|getattr|available|_exists|has_|torch_?\d|TYPE_CHECKING|is_torch|_gt_|_ge_", re.I
-)
-_CATCHING = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-_ASKING = frozenset({"hasattr", "getattr", "setattr", "delattr", "patch", "find_spec", "import_module", "importorskip"})
 
 
 class NonexistentTorchName(Rule):
@@ -37,7 +28,7 @@ class NonexistentTorchName(Rule):
             "Looks up every dotted name under `torch`, through imports and aliases (`F.…`, `nn.…`), in the list of "
             "names that the installed torch 2.13 answers to. Names that the code tests for (`hasattr`, a version "
             "test, `try`/`except`) are left alone, and so is what is inside `torch.ops`, `torch._C`, classes, and "
-            "devices that another package adds to torch."
+            "devices that another package adds to torch. Names that older versions had are GP902's."
         ),
         why_is_this_bad=(
             "The name raises `AttributeError` or `ImportError` when the line runs, often long after import. Names "
@@ -55,8 +46,8 @@ class NonexistentTorchName(Rule):
     valid = (
         "import torch\n\nif hasattr(torch, 'custom_grad'):\n    grad = torch.custom_grad\n",
         "import torch\n\ntry:\n    from torch import custom_grad\nexcept ImportError:\n    custom_grad = None\n",
-        "import torch\n\ntry:\n    rfft = torch.rfft\nexcept AttributeError:\n    rfft = torch.fft.rfft\n",
-        "import torch\n\nif torch.__version__ < '1.8':\n    spectrum = torch.rfft(torch.ones(4), 1)\n",
+        "import torch\n\ntry:\n    new = torch.custom_grad\nexcept AttributeError:\n    new = torch.sum\n",
+        "import torch\n\nif torch.__version__ < '1.8':\n    spectrum = torch.custom_grad(torch.ones(4), 1)\n",
         "import torch\n\nTORCH_VERSION = (2, 13)\n"
         "parse = torch.custom_parse if TORCH_VERSION < (1, 8) else torch.jit.load\n",
         "import torch\n\nrun = torch.ops.mine.custom_grad\nlow = torch._C._custom_grad\nk = torch.classes.mine.K\n",
@@ -67,162 +58,25 @@ class NonexistentTorchName(Rule):
         "import torch\n\nassert hasattr(torch.onnx, 'dynamo_export')\noptions = torch.onnx.ExportOptions()\n",
         "import torch\n\ntorch.Tensor.custom_grad = lambda self: self\nprint(torch.Tensor.custom_grad)\n",
         "from __future__ import annotations\nfrom torch import nn\n\n\ndef f(model: nn.modul) -> nn.modul:\n    pass\n",
-        "import torch\n\nprint(hasattr(torch, 'rfft') and torch.rfft)\n",
+        "import torch\n\nprint(hasattr(torch, 'custom_grad') and torch.custom_grad)\n",
         "import torch\n\nuse = torch.backends.cudnn.benchmark, torch.float8_e5m2, torch.Tensor.mT, torch.nn.Module.a\n",
         "try:\n    from torch import custom_grad\nexcept ImportError:\n    custom_grad = None\nuse(custom_grad.x)\n",
     )
     invalid = (
         Invalid("import torch\n\n\ndef f(x):\n    return torch.custom_grad(x)\n", (5,)),
         Invalid("from torch import custom_grad\n", (1,)),
-        Invalid("from torch._six import container_abcs\n", (1,)),
         Invalid("import torch.nn as nn\n\nlayer = nn.LayerNorm2d(3)\n", (3,)),
         Invalid(
             "import torch\nfrom torch.nn import functional as F\n\n\ndef f(x):\n    return F.logsumexp(x, 1)\n", (6,)
         ),
-        Invalid("import torch\n\n\ndef f(x):\n    return torch.rfft(x, 1)\n", (5,)),
         Invalid("import torch\n\nx = torch.optim.lr_schedular.StepLR(None, 1)\n", (3,)),
         Invalid("import torch.nn.functionnal as F\n", (1,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every chain of names and every import that starts at torch."""
-        imports = list(self._imports(file))
-        uses = [*imports, *self._attributes(file)]
-        if not uses:
-            return
-        asked = _asked_names(file)
-        stored = [node for node in file.nodes(ast.Attribute) if isinstance(node.ctx, (ast.Store, ast.Del))]
-        settled = {file.qualified_name(node) for node in stored}
-        devices = {device for _, dotted in uses if (device := _foreign_device(dotted)) is not None}
-        for node, dotted in uses:
-            missing = names().missing(dotted)
-            if missing is None or missing.name in asked:
-                continue
-            full = f"{missing.parent}.{missing.name}"
-            if full in settled or full in devices or _is_unread_annotation(file, node):
-                continue
-            if isinstance(node, ast.alias):
-                # What an import says, or guards, need not be said again where the name is used.
-                settled.add(full)
-            if _is_guarded(file, node):
-                continue
-            hint = f"; did you mean {missing.suggestion}?" if missing.suggestion else ""
-            yield Hit(node, f"{full} does not exist in torch {names().version}{hint}", hypothesis={"name": full})
-
-    def _attributes(self, file: FileContext) -> Iterator[tuple[ast.AST, str]]:
-        for node in file.nodes(ast.Attribute):
-            if not isinstance(node.ctx, ast.Load) or isinstance(file.parent(node), ast.Attribute):
-                continue
-            # The longest chain of plain names that the attribute ends in.
-            dotted = file.qualified_name(node)
-            if dotted is not None and dotted.startswith("torch."):
-                yield node, dotted
-        for node in file.nodes(ast.Attribute):
-            # A chain that is assigned to or called upon further: `torch.backends.cudnn.enabled = True`.
-            if isinstance(node.ctx, (ast.Store, ast.Del)):
-                dotted = file.qualified_name(node.value)
-                if dotted is not None and dotted.startswith("torch."):
-                    yield node.value, dotted
-
-    def _imports(self, file: FileContext) -> Iterator[tuple[ast.AST, str]]:
-        for statement in file.nodes(ast.Import):
-            for alias in statement.names:
-                if alias.name.startswith("torch."):
-                    yield alias, alias.name
-        for source in file.nodes(ast.ImportFrom):
-            if source.level or source.module is None or source.module.partition(".")[0] != "torch":
-                continue
-            for alias in source.names:
-                yield alias, source.module if alias.name == "*" else f"{source.module}.{alias.name}"
-
-
-def _asked_names(file: FileContext) -> frozenset[str]:
-    """Names that some call of the file asks for or sets by a string: `hasattr(torch, "rfft")`."""
-    found: set[str] = set()
-    for call in file.calls(*_ASKING):
-        for argument in call.args:
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                found.update(argument.value.split("."))
-    return frozenset(found)
-
-
-def _foreign_device(dotted: str) -> str | None:
-    """`torch.npu` of `torch.npu.empty_cache`: a package adds it, with functions of the names of `torch.cuda`."""
-    parts = dotted.split(".")
-    if len(parts) == 3 and not names().has("torch", parts[1]) and names().has("torch.cuda", parts[2]):
-        return f"torch.{parts[1]}"
-    return None
-
-
-def _is_unread_annotation(file: FileContext, node: ast.AST) -> bool:
-    """Whether the place is an annotation that Python does not evaluate (`from __future__ import annotations`)."""
-    if "annotations" not in file.imports or file.imports["annotations"] != "__future__.annotations":
-        return False
-    child = node
-    for outer in file.ancestors(node):
-        if child is getattr(outer, "annotation", None) or child is getattr(outer, "returns", None):
-            return True
-        if isinstance(outer, ast.stmt):
-            return False
-        child = outer
-    return False
-
-
-def _is_guarded(file: FileContext, node: ast.AST) -> bool:
-    """Whether a condition or a handler around the place, or an earlier way out, shows that the name may be absent."""
-    child = node
-    for outer in file.ancestors(node):
-        if _guards(outer, child) or _leaves_before(outer, child):
-            return True
-        child = outer
-    return False
-
-
-def _guards(outer: ast.AST, child: ast.AST) -> bool:
-    found = False
-    match outer:
-        case ast.If() | ast.IfExp() | ast.While():
-            found = _asks(outer.test)
-        case ast.BoolOp():
-            found = any(_asks(value) for value in outer.values if value is not child)
-        case ast.Try():
-            found = child in outer.body and any(_catches(handler) for handler in outer.handlers)
-        case ast.ExceptHandler():
-            found = _catches(outer)
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            found = any(_asks(decorator) for decorator in outer.decorator_list)
-        case ast.With() | ast.AsyncWith():
-            found = any(_asks_to_fail(item) for item in outer.items)
-    return found
-
-
-def _asks(test: ast.AST) -> bool:
-    return _GUARD_WORDS.search(ast.unparse(test)) is not None
-
-
-def _catches(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
-        return True
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any((dotted_name(kind) or "").rpartition(".")[2] in _CATCHING for kind in kinds)
-
-
-def _leaves_before(outer: ast.AST, child: ast.AST) -> bool:
-    """`if torch_is_old: return …` (or raise), or `assert hasattr(torch, …)`, before the place in the same block."""
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(outer, name, None)
-        if isinstance(block, list) and child in block:
-            return any(_is_way_out(statement) for statement in block[: block.index(child)])
-    return False
-
-
-def _is_way_out(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Assert):
-        return _asks(statement.test)
-    leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], (ast.Return, ast.Raise))
-    return leaves and _asks(statement.test)  # type: ignore[attr-defined]
-
-
-def _asks_to_fail(item: ast.withitem) -> bool:
-    text = ast.unparse(item.context_expr)
-    return "raises" in text or "suppress" in text
+        for use in missing_uses(file):
+            if history().until(use.full) is None:
+                hint = f"; did you mean {use.suggestion}?" if use.suggestion else ""
+                message = f"{use.full} does not exist in torch {names().version}{hint}"
+                yield Hit(use.node, message, hypothesis={"name": use.full})
