@@ -63,6 +63,11 @@ class AutogradFunction:
         return self._methods.get("setup_context")
 
     @property
+    def own_methods(self) -> list[FunctionNode]:
+        """Every function defined in the body of the class itself."""
+        return [item for item in self.node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+    @property
     def is_readable(self) -> bool:
         """Whether forward and backward are both in this file and nothing of the class comes from elsewhere."""
         return self._complete and self.forward is not None and self.backward is not None
