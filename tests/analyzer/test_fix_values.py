@@ -1,0 +1,176 @@
+"""Fixes are run: a safe one keeps every finite value, and one for a NaN gradient leaves none where there was one.
+
+Every function and module of an INVALID example that a fix touches is called before and after, on ordinary inputs and
+on those where numerical code breaks: zeros, a row of zeros, ones, negative and large numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from analyzer.engine import AnalyzerOptions, analyze_source
+from analyzer.findings import FixSafety
+from analyzer.fixing import fix_source
+from analyzer.registry import all_rules
+from analyzer.rules.base import Rule
+
+Maker = Callable[[], torch.Tensor]
+
+# Shapes and values under which examples are called, gentle ones first.
+INPUTS: dict[str, Maker] = {
+    "positive": lambda: torch.rand(4, 3) * 0.8 + 0.1,
+    "ordinary": lambda: torch.randn(4, 3),
+    "zeros": lambda: torch.zeros(4, 3),
+    "a row of zeros": lambda: torch.randn(4, 3) * torch.tensor([1.0, 0.0, 1.0, 1.0])[:, None],
+    "ones": lambda: torch.ones(4, 3),
+    "minus ones": lambda: -torch.ones(4, 3),
+    "large": lambda: torch.randn(4, 3) * 200,
+}
+# What `nan_to_num` makes of infinity is no value that a fix has to keep.
+LARGEST = 1e30
+NAMED = {"dim": 1, "size": 3, "eps": 1e-6, "p": 0.5, "training": False}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Values and gradients of one call, flat."""
+
+    values: torch.Tensor
+    gradients: torch.Tensor
+
+
+@dataclass
+class Evidence:
+    """What running the fixes of one rule showed: calls compared, and calls that the fix made finite (or possible)."""
+
+    called: int = 0
+    mended: int = 0
+
+
+def argument(parameter: inspect.Parameter, make: Maker) -> Any:
+    if parameter.annotation in ("int", int):
+        return 3
+    if parameter.annotation in ("float", float):
+        return 0.5
+    if parameter.name in NAMED:
+        return NAMED[parameter.name]
+    return make().requires_grad_()
+
+
+def called(definition: Any, make: Maker) -> Outcome | None:
+    """The outcome of calling a function, or a module built without surprises; None when it can't be called so."""
+    torch.manual_seed(0)
+    with suppress(Exception):  # an example is no program: it may call what does not exist
+        function = built(definition) if inspect.isclass(definition) else definition
+        parameters = inspect.signature(function).parameters.values()
+        required = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        arguments = [argument(parameter, make) for parameter in required]
+        return measured(function(*arguments), [item for item in arguments if isinstance(item, torch.Tensor)])
+    return None
+
+
+def built(definition: type) -> Callable[..., Any]:
+    """The forward of a module whose constructor takes numbers."""
+    if not issubclass(definition, torch.nn.Module):
+        raise TypeError("only modules are called")
+    required = [p for p in inspect.signature(definition).parameters.values() if p.default is p.empty]
+    module: torch.nn.Module = definition(*[3 for _ in required])
+    return module.forward
+
+
+def measured(result: Any, inputs: list[torch.Tensor]) -> Outcome | None:
+    """Values, and the gradients of the inputs; a backward that raises counts as a gradient of NaN."""
+    items = result if isinstance(result, (tuple, list)) else [result]
+    outputs = [item for item in items if isinstance(item, torch.Tensor) and item.is_floating_point()]
+    if not outputs or not inputs:
+        return None
+    values = torch.cat([item.detach().flatten().double() for item in outputs])
+    connected = [item for item in outputs if item.requires_grad]
+    if not connected:
+        return Outcome(values, torch.zeros(0))
+    # Random cotangents: the sum of a normalised row has no gradient to lose.
+    total = torch.stack([(item * torch.rand_like(item)).sum().float() for item in connected]).sum()
+    try:
+        gradients = torch.autograd.grad(total, inputs, allow_unused=True)
+    except RuntimeError:
+        return Outcome(values, torch.full((1,), torch.nan))
+    return Outcome(values, torch.cat([torch.zeros(0), *(g.flatten().double() for g in gradients if g is not None)]))
+
+
+def touched(source: str, lines: set[int]) -> Iterator[str]:
+    """Names of the functions and classes at module level that hold one of the lines."""
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            inside = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if any(line in inside for line in lines):
+                yield node.name
+
+
+def defined(source: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": "example"}
+    with suppress(Exception):  # names that exist in nobody's torch, packages that are not installed
+        exec(compile(source, "<example>", "exec"), namespace)
+        return namespace
+    return {}
+
+
+def evidence(rule: Rule) -> Evidence:
+    """Run every fix of the rule's examples; fails on the first value that a safe fix changes."""
+    options = AnalyzerOptions(rules=frozenset({rule.id}))
+    seen = Evidence()
+    for example in rule.invalid:
+        if isinstance(example.source, bytes):
+            continue
+        findings = [
+            finding
+            for finding in analyze_source(example.source, "package/layers.py", options=options).findings
+            if finding.fix.edits
+        ]
+        if not findings:
+            continue
+        safe = all(finding.fix.safety is FixSafety.SAFE for finding in findings)
+        fixed = fix_source(example.source.encode(), "package/layers.py", unsafe=True, options=options).data.decode()
+        before, after = defined(example.source), defined(fixed)
+        for name in touched(example.source, {finding.region.start_line for finding in findings}):
+            if name in before:
+                assert name in after, f"the fixed example no longer runs:\n{fixed}"
+                compare(seen, before[name], after[name], safe=safe, said=fixed)
+    return seen
+
+
+def compare(seen: Evidence, before: Any, after: Any, *, safe: bool, said: str) -> None:
+    for kind, make in INPUTS.items():
+        old, new = called(before, make), called(after, make)
+        if old is None:
+            seen.mended += new is not None
+            continue
+        assert new is not None, f"on {kind}, the fixed code can't be called:\n{said}"
+        seen.called += 1
+        finite = old.values.abs() < LARGEST
+        if safe:
+            assert new.values.shape == old.values.shape, f"on {kind}, the fixed code returns another shape:\n{said}"
+            difference = (new.values[finite] - old.values[finite]).abs() - 1e-4 * old.values[finite].abs()
+            assert (difference < 1e-5).all(), f"on {kind}, the fix changes finite values by {difference.max()}:\n{said}"
+        if old.gradients.isfinite().all():
+            assert new.gradients.isfinite().all(), f"on {kind}, the fix breaks a gradient:\n{said}"
+        if new.gradients.isfinite().all() and new.values.isfinite().all():
+            seen.mended += not (old.gradients.isfinite().all() and old.values.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in all_rules() if rule.fix is not FixSafety.NONE], ids=lambda rule: rule.id
+)
+def test_fixes_keep_finite_values_and_mend_gradients(rule: Rule) -> None:
+    seen = evidence(rule)
+    if rule.id.startswith("GP1"):
+        assert seen.called or seen.mended, "no example of this numerical rule could be run"
+        if "nan_gradient" in rule.settled_by:
+            assert seen.mended, "no example shows a value or gradient that is mended"
