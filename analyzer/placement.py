@@ -432,6 +432,14 @@ class Placement:
             return False
         return any(self._shows_tensor(name, in_forward=in_forward) for name in self.loads(function, argument.arg))
 
+    def tensor_parameter(self, function: FunctionNode) -> str | None:
+        """The first parameter of a function that is a tensor lying with the model."""
+        for argument in parameters(function):
+            if self._parameter_follows(function, argument):
+                bindings = self._file.values.bindings(function).all(argument.arg)
+                return argument.arg if not bindings else None
+        return None
+
     def _given_by_callers(self, function: FunctionNode, argument: ast.arg) -> bool:
         """Whether every call of a helper in its class gives this parameter a tensor that lies with the model."""
         position = [p.arg for p in parameters(function)].index(argument.arg) - 1
