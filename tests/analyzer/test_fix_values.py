@@ -34,8 +34,6 @@ INPUTS: dict[str, Maker] = {
     "minus ones": lambda: -torch.ones(4, 3),
     "large": lambda: torch.randn(4, 3) * 200,
 }
-# What `nan_to_num` makes of infinity is no value that a fix has to keep.
-LARGEST = 1e30
 NAMED = {"dim": 1, "size": 3, "eps": 1e-6, "p": 0.5, "training": False}
 
 
@@ -45,6 +43,7 @@ class Outcome:
 
     values: torch.Tensor
     gradients: torch.Tensor
+    rounding: float
 
 
 @dataclass
@@ -62,6 +61,8 @@ def argument(parameter: inspect.Parameter, make: Maker) -> Any:
         return 0.5
     if parameter.name in NAMED:
         return NAMED[parameter.name]
+    if "mask" in parameter.name:
+        return make() > 0
     return make().requires_grad_()
 
 
@@ -94,15 +95,17 @@ def measured(result: Any, inputs: list[torch.Tensor]) -> Outcome | None:
         return None
     values = torch.cat([item.detach().flatten().double() for item in outputs])
     connected = [item for item in outputs if item.requires_grad]
+    rounding = max(torch.finfo(item.dtype).eps for item in outputs)
     if not connected:
-        return Outcome(values, torch.zeros(0))
+        return Outcome(values, torch.zeros(0), rounding)
     # Random cotangents: the sum of a normalised row has no gradient to lose.
     total = torch.stack([(item * torch.rand_like(item)).sum().float() for item in connected]).sum()
     try:
         gradients = torch.autograd.grad(total, inputs, allow_unused=True)
     except RuntimeError:
-        return Outcome(values, torch.full((1,), torch.nan))
-    return Outcome(values, torch.cat([torch.zeros(0), *(g.flatten().double() for g in gradients if g is not None)]))
+        return Outcome(values, torch.full((1,), torch.nan), rounding)
+    flat = [gradient.flatten().double() for gradient in gradients if gradient is not None]
+    return Outcome(values, torch.cat([torch.zeros(0), *flat]), rounding)
 
 
 def touched(source: str, lines: set[int]) -> Iterator[str]:
@@ -136,7 +139,8 @@ def evidence(rule: Rule) -> Evidence:
         ]
         if not findings:
             continue
-        safe = all(finding.fix.safety is FixSafety.SAFE for finding in findings)
+        # What `nan_to_num` makes of NaN is finite, and no value that a fix has to keep.
+        safe = "nan_to_num" not in example.source and all(finding.fix.safety is FixSafety.SAFE for finding in findings)
         fixed = fix_source(example.source.encode(), "package/layers.py", unsafe=True, options=options).data.decode()
         before, after = defined(example.source), defined(fixed)
         for name in touched(example.source, {finding.region.start_line for finding in findings}):
@@ -154,11 +158,12 @@ def compare(seen: Evidence, before: Any, after: Any, *, safe: bool, said: str) -
             continue
         assert new is not None, f"on {kind}, the fixed code can't be called:\n{said}"
         seen.called += 1
-        finite = old.values.abs() < LARGEST
+        finite = old.values.isfinite()
         if safe:
             assert new.values.shape == old.values.shape, f"on {kind}, the fixed code returns another shape:\n{said}"
-            difference = (new.values[finite] - old.values[finite]).abs() - 1e-4 * old.values[finite].abs()
-            assert (difference < 1e-5).all(), f"on {kind}, the fix changes finite values by {difference.max()}:\n{said}"
+            difference = (new.values[finite] - old.values[finite]).abs()
+            allowed = 1e-5 + max(1e-4, 8 * old.rounding) * old.values[finite].abs()
+            assert (difference <= allowed).all(), f"on {kind}, a finite value changes by {difference.max()}:\n{said}"
         if old.gradients.isfinite().all():
             assert new.gradients.isfinite().all(), f"on {kind}, the fix breaks a gradient:\n{said}"
         if new.gradients.isfinite().all() and new.values.isfinite().all():
