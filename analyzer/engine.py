@@ -28,28 +28,32 @@ def analyze_files(
     options: AnalyzerOptions = DEFAULT_OPTIONS,
     processes: int = 1,
     cache: Path | None = None,
+    beside: Sequence[str] = (),
 ) -> StaticAnalysis:
     """Analyses files of a snapshot; `paths` are relative to `root`, with forward slashes. Never raises for a file.
 
+    `beside`: the other files of the snapshot, which tell what is a package and may hold helpers.
     `processes`: how many may read at the same time; the result does not depend on it. `cache`: a directory where
     results are kept from one run to the next.
     """
     distinct = sorted(set(paths))
-    reader = Reader(root, distinct, options)
+    reader = Reader(root, sorted({*distinct, *beside}), options)
     try:
         if cache is None:
             results = {path: outcome.result for path, outcome in _outcomes(reader, distinct, processes)}
         else:
-            results = _read_with_cache(ResultCache(cache, options), reader, processes)
+            results = _read_with_cache(ResultCache(cache, options), reader, distinct, processes)
     finally:
         reader.package.release()
-    return _joined([results[path] for path in distinct], distinct)
+    return _joined([results[path] for path in distinct], distinct, reader.paths)
 
 
-def _read_with_cache(cache: ResultCache, reader: Reader, processes: int) -> dict[str, FileResult]:
+def _read_with_cache(
+    cache: ResultCache, reader: Reader, wanted: Sequence[str], processes: int
+) -> dict[str, FileResult]:
     results: dict[str, FileResult] = {}
     unknown: dict[str, SourceFile | None] = {}
-    for path in reader.paths:
+    for path in wanted:
         file = _source_file(reader, path)
         known = cache.load(file, reader.package) if file is not None else None
         if known is not None:
@@ -89,10 +93,10 @@ def analyze_source(
     source: bytes | str, path: str = "<source>", *, options: AnalyzerOptions = DEFAULT_OPTIONS
 ) -> StaticAnalysis:
     """Analyses one file given as text or bytes, as if it stood alone at `path`. Never raises for its content."""
-    return _joined([analyze_text(source, path, Surroundings(ModuleLayout([path])), options)], [path])
+    return _joined([analyze_text(source, path, Surroundings(ModuleLayout([path])), options)], [path], [path])
 
 
-def _joined(results: Sequence[FileResult], paths: Sequence[str]) -> StaticAnalysis:
+def _joined(results: Sequence[FileResult], paths: Sequence[str], snapshot: Sequence[str]) -> StaticAnalysis:
     findings: list[Finding] = []
     suppressed: list[Suppression] = []
     outlines: list[Outline] = []
@@ -101,7 +105,7 @@ def _joined(results: Sequence[FileResult], paths: Sequence[str]) -> StaticAnalys
         suppressed.extend(result.suppressed)
         if result.outline is not None:
             outlines.append(result.outline)
-    targets: tuple[TargetDeclaration, ...] = targets_of(outlines, paths)
+    targets: tuple[TargetDeclaration, ...] = targets_of(outlines, snapshot)
     return StaticAnalysis(
         findings=tuple(findings),
         suppressed=tuple(suppressed),

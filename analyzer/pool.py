@@ -17,6 +17,7 @@ from pathlib import Path
 
 from analyzer.file_analysis import FileResult, Surroundings, analyze_path, unreadable
 from analyzer.modules import ModuleLayout
+from analyzer.notebooks import is_notebook
 from analyzer.options import AnalyzerOptions
 from analyzer.package import Package
 
@@ -42,8 +43,9 @@ class Reader:
         self.root = root
         self.paths = tuple(paths)
         self.options = options
-        self.layout = ModuleLayout(paths)
-        self.package = Package(root, paths, self.layout)
+        importable = [path for path in paths if not is_notebook(path)]
+        self.layout = ModuleLayout(importable)
+        self.package = Package(root, importable, self.layout)
         self.surroundings = Surroundings(self.layout, self.package)
 
     def read(self, path: str) -> FileOutcome:

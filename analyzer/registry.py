@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Iterable
 from functools import cache
 
 import analyzer.rules
@@ -44,3 +45,16 @@ def rule(identifier: str) -> Rule | None:
         if identifier in (candidate.id, candidate.name):
             return candidate
     return None
+
+
+def rules_named(words: Iterable[str]) -> frozenset[str]:
+    """The ids of the rules that these words name: an id, a name, the beginning of ids (`GP1`), or `ALL`."""
+    found: set[str] = set()
+    for word in words:
+        beginning = word.upper()
+        found.update(
+            item.id
+            for item in all_rules()
+            if word and (beginning == "ALL" or item.id.startswith(beginning) or item.name == word.lower())
+        )
+    return frozenset(found)

@@ -33,7 +33,10 @@ def analysis_out(view: AnalysisView) -> AnalysisOut:
         snapshot=view.snapshot_digest,
         source=view.source,
         options=OptionsOut(
-            static_only=view.options.static_only, checks=list(view.options.checks), rules=list(view.options.rules)
+            static_only=view.options.static_only,
+            checks=list(view.options.checks),
+            rules=list(view.options.rules),
+            ignore=list(view.options.ignore),
         ),
         created_at=view.created_at,
         started_at=view.started_at,

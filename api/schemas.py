@@ -24,7 +24,7 @@ EXAMPLE_STATUS: dict[str, Any] = {
     "base": None,
     "snapshot": "sha256:" + "3f" * 32,
     "source": {"kind": "git", "url": "https://github.com/example/vision", "commit": "9f" * 20},
-    "options": {"static_only": False, "checks": [], "rules": []},
+    "options": {"static_only": False, "checks": [], "rules": [], "ignore": []},
     "created_at": "2026-11-29T12:00:00Z",
     "started_at": "2026-11-29T12:00:00.4Z",
     "static_finished_at": "2026-11-29T12:00:01.9Z",
@@ -61,6 +61,7 @@ class Choices(Body):
     static_only: bool = Field(default=False, description="read the code, run nothing")
     checks: tuple[str, ...] = Field(default=(), description="names of the checks to run; empty: all")
     rules: tuple[str, ...] = Field(default=(), description="ids, names or beginnings of ids of rules; empty: all")
+    ignore: tuple[str, ...] = Field(default=(), description="rules to leave out of those")
 
 
 class Placement(Body):
@@ -117,6 +118,7 @@ class OptionsOut(BaseModel):
     static_only: bool
     checks: list[str]
     rules: list[str]
+    ignore: list[str]
 
 
 class AnalysisOut(BaseModel):

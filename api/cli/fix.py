@@ -128,7 +128,7 @@ def _local_files(path: Path) -> tuple[Path, list[str]]:
     if path.is_file():
         return top.parent, [top.name]
     with read_directory(path) as tree:
-        names = read_configuration(top).select(name for name in tree if name.endswith(".py"))
+        names = read_configuration(top).files(name for name in tree if name.endswith(".py"))
         return (top.parent if tree.prefix else top), sorted(names)
 
 

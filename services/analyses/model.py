@@ -12,7 +12,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from analyzer.findings import StaticAnalysis, Suppression
-from analyzer.registry import all_rules
+from analyzer.registry import rules_named
 from services.analyses.errors import InvalidOptionsError
 from services.checks.plan import CHECKS
 from services.findings.model import SettledFinding, TargetResult
@@ -23,7 +23,8 @@ from services.reports.document import AnalysisInfo, Gate, SnapshotInfo, Source, 
 class AnalysisOptions(BaseModel):
     """What a submission may choose.
 
-    `checks` and `rules` are empty for all of them. A rule is named by its id, its name, or the beginning of ids.
+    `checks` and `rules` are empty for all of them; rules to `ignore` are left out of those. A rule is named by its id,
+    its name, or the beginning of ids.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,6 +32,7 @@ class AnalysisOptions(BaseModel):
     static_only: bool = False
     checks: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
 
     @field_validator("checks")
     @classmethod
@@ -40,7 +42,7 @@ class AnalysisOptions(BaseModel):
                 raise ValueError(f"there is no check {name!r}; there are {', '.join(CHECKS)}")
         return tuple(name for name in CHECKS if name in value)
 
-    @field_validator("rules")
+    @field_validator("rules", "ignore")
     @classmethod
     def _rules_exist(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
@@ -62,9 +64,7 @@ class AnalysisOptions(BaseModel):
 
 def rule_ids(names: tuple[str, ...]) -> frozenset[str]:
     """The ids of the rules with these ids, names, or beginnings of ids."""
-    return frozenset(
-        rule.id for rule in all_rules() for name in names if name and (rule.name == name or rule.id.startswith(name))
-    )
+    return rules_named(names)
 
 
 @dataclass(frozen=True, slots=True)

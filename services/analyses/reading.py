@@ -6,16 +6,33 @@ killed. This module must not know the database.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from analyzer.engine import AnalyzerOptions, analyze_files
+from analyzer.findings import StaticAnalysis
 from analyzer.registry import all_rules
-from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome, rule_ids
+from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome
 from services.checks.plan import CHECKS
-from services.configuration import Configuration, read_configuration
+from services.configuration import Configuration, RuleSelection, read_configuration
 
-# The engine's own notes (unreadable files, suppressions) are no rules that one could leave out.
-_ENGINE_NOTES = "GP0"
+# What is read: modules, and notebooks.
+SUFFIXES: Final = (".py", ".ipynb")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read, beside what is asked for.
+
+    `only` are the files that count (None: all); the others tell what is a package and may hold helpers. `processes` and
+    `cache` are the analyzer's.
+    """
+
+    only: frozenset[str] | None = None
+    processes: int = 1
+    cache: Path | None = None
 
 
 def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
@@ -24,10 +41,44 @@ def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
     Raises `ConfigurationError`, which names file, line and key, when the repository's own configuration is wrong:
     going on with defaults would show a team results that its own rules and gates do not stand behind.
     """
-    known_rules = [word for rule in all_rules() for word in (rule.id, rule.name)]
-    configuration = read_configuration(root, rules=known_rules, checks=CHECKS)
-    rules = rule_ids((*options.rules, _ENGINE_NOTES)) if options.rules else None
-    analysis = analyze_files(root, _sources(root, configuration), options=AnalyzerOptions(rules=rules))
+    paths = (
+        path.relative_to(root).as_posix() for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file()
+    )
+    return read_files(root, paths, options)
+
+
+def read_files(
+    root: Path,
+    paths: Iterable[str],
+    options: AnalysisOptions,
+    *,
+    configured_at: Path | None = None,
+    reading: Reading = Reading(),
+) -> StaticOutcome:
+    """The same for some files below `root`, by the configuration at `configured_at` (None: at `root`)."""
+    configuration = known_configuration(configured_at or root)
+    selection = RuleSelection(configuration, select=options.rules, ignore=options.ignore)
+    selected = sorted(configuration.files(path for path in paths if path.endswith(SUFFIXES)))
+    wanted = selected if reading.only is None else [path for path in selected if path in reading.only]
+    analysis = analyze_files(
+        root,
+        wanted,
+        options=AnalyzerOptions(rules=selection.rules),
+        processes=reading.processes,
+        cache=reading.cache,
+        beside=selected,
+    )
+    return outcome_of(selection.applied(analysis), configuration)
+
+
+def known_configuration(root: Path) -> Configuration:
+    """The configuration at `root`, with every rule and check in it known to exist. Raises `ConfigurationError`."""
+    rules = [word for rule in all_rules() for word in (rule.id, rule.name)]
+    return read_configuration(root, rules=rules, checks=CHECKS)
+
+
+def outcome_of(analysis: StaticAnalysis, configuration: Configuration) -> StaticOutcome:
+    """An analysis together with what the configuration says about what follows it."""
     return StaticOutcome(
         analysis=analysis,
         policy=configuration.gate_policy,
@@ -38,9 +89,3 @@ def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
         tolerances=dict(configuration.tolerances),
         checks=configuration.checks or (),
     )
-
-
-def _sources(root: Path, configuration: Configuration) -> list[str]:
-    """The Python files of the snapshot that its configuration does not leave out, as paths with forward slashes."""
-    paths = (path.relative_to(root).as_posix() for path in root.rglob("*.py") if path.is_file())
-    return sorted(configuration.select(paths))

@@ -23,6 +23,8 @@ _MAX_EXPRESSION: Final = 4_000
 _MAX_PATTERNS: Final = 200
 _MAX_TARGETS: Final = 1_000
 _MAX_NAME: Final = 200
+_MAX_RULES: Final = 500
+_MAX_PATH_RULES: Final = 100
 _MATCHING_SECONDS: Final = 10
 _IDENTIFIERS: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _TARGET: Final = re.compile(rf"{_IDENTIFIERS}:{_IDENTIFIERS}")
@@ -68,7 +70,7 @@ def _check_name(name: str) -> str:
 
 def _rule_name(name: str) -> str:
     if len(name) > _MAX_NAME or not _RULE.fullmatch(name):
-        raise ValueError("not a rule: give its id (NUM001), its name, or the beginning of ids (NUM)")
+        raise ValueError("not a rule: give its id (GP101), its name, or the beginning of ids (GP1)")
     return name
 
 
@@ -95,6 +97,7 @@ Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field
 Expression = Annotated[str, AfterValidator(_expression)]
 CheckName = Annotated[str, AfterValidator(_check_name)]
 RuleName = Annotated[str, AfterValidator(_rule_name)]
+RuleNames = Annotated[tuple[RuleName, ...], Field(max_length=_MAX_RULES)]
 ToleranceName = Annotated[str, AfterValidator(_tolerance_name)]
 Tolerance = Annotated[float, Field(strict=True), AfterValidator(_tolerance)]
 
@@ -103,6 +106,20 @@ class Table(BaseModel):
     """One table of the file: unknown keys are refused, since they are usually slips of the pen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PathRules(Table):
+    """Rules for some of the files. Several tables that cover a file count together."""
+
+    paths: Annotated[Patterns, Field(min_length=1)]
+    select: RuleNames = Field(default=(), description="only these rules speak there")
+    ignore: RuleNames = Field(default=(), description="these rules do not")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> PathRules:
+        if not self.select and not self.ignore:
+            raise ValueError("needs rules to select, to ignore, or both")
+        return self
 
 
 class Gate(Table):
@@ -144,6 +161,14 @@ class ConfigurationTable(Table):
 
     include: Patterns = Field(default=(), description="files that are analysed; none: every Python file")
     exclude: Patterns = Field(default=(), description="files that are not, even if included")
+    select: RuleNames = Field(default=(), description="rules that speak; none: all")
+    ignore: RuleNames = Field(default=(), description="rules that do not, even if selected")
+    per_path: Annotated[tuple[PathRules, ...], Field(max_length=_MAX_PATH_RULES)] = Field(
+        default=(), description="rules to select or ignore for some of the files"
+    )
+    severities: Mapping[RuleName, Literal["error", "warning", "note"]] = Field(
+        default_factory=dict, description="severity by rule id, rule name, or beginning of rule ids"
+    )
     checks: Annotated[tuple[CheckName, ...], AfterValidator(_each_once)] | None = Field(
         default=None, description="runtime checks to run; absent: all"
     )
@@ -163,7 +188,7 @@ class Configuration(ConfigurationTable):
     targets: tuple[DeclaredTarget, ...] = ()
     file: str | None = None
 
-    def select(self, paths: Iterable[str]) -> tuple[str, ...]:
+    def files(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Those of the relative POSIX paths that are analysed; the others can still be imported.
 
         Raises `ConfigurationError` when the patterns are made so that matching them takes longer than 10 seconds.

@@ -16,7 +16,15 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from services.configuration.errors import MAX_MISTAKES, ConfigurationError, Mistake
-from services.configuration.model import Configuration, ConfigurationTable, DeclaredTarget, Gate, Table, TargetTable
+from services.configuration.model import (
+    Configuration,
+    ConfigurationTable,
+    DeclaredTarget,
+    Gate,
+    PathRules,
+    Table,
+    TargetTable,
+)
 from services.configuration.positions import Key, Positions, key_positions
 
 PYPROJECT: Final = "pyproject.toml"
@@ -28,7 +36,7 @@ _MAX_LINE: Final = 8_000
 _MAX_DOTS: Final = 100  # between two of = and , on one line, where a number has one and a version three
 _MAX_SHOWN: Final = 80
 _LINE_IN_MESSAGE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
-_TABLES: Final[dict[str, type[Table]]] = {"gate": Gate, "targets": TargetTable}
+_TABLES: Final[dict[str, type[Table]]] = {"gate": Gate, "targets": TargetTable, "per_path": PathRules}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +175,20 @@ def _explained(document: _Document, detail: ErrorDetails) -> Mistake:
 
 
 def _unknown_rules(document: _Document, table: ConfigurationTable, known: Collection[str] | None) -> Iterable[Mistake]:
-    for rule in table.rules:
+    named: list[tuple[tuple[Key, ...], str]] = [(("rules", rule), rule) for rule in table.rules]
+    named += [(("severities", rule), rule) for rule in table.severities]
+    places: list[tuple[tuple[Key, ...], ConfigurationTable | PathRules]] = [((), table)]
+    places += [(("per_path", index), part) for index, part in enumerate(table.per_path)]
+    for place, part in places:
+        for key, rules in (("select", part.select), ("ignore", part.ignore)):
+            named += [((*place, key, index), rule) for index, rule in enumerate(rules)]
+    for location, rule in named:
         if known is not None and rule not in known and not (rule.isupper() and _begins_one(rule, known)):
-            yield document.mistake(("rules", rule), f"there is no such rule{_closest(rule, known)}")
+            yield document.mistake(location, f"there is no such rule{_closest(rule, known)}")
 
 
 def _begins_one(beginning: str, rules: Collection[str]) -> bool:
-    return any(rule.startswith(beginning) for rule in rules)
+    return beginning == "ALL" or any(rule.startswith(beginning) for rule in rules)
 
 
 def _unknown_checks(document: _Document, table: ConfigurationTable, known: Collection[str] | None) -> Iterable[Mistake]:

@@ -79,7 +79,7 @@ def test_everything_that_can_be_configured_is_read(tmp_path: Path) -> None:
 def test_included_and_excluded_files_follow_the_syntax_of_gitignore(tmp_path: Path) -> None:
     configuration = read(tmp_path, WHOLE)
     paths = ("losses.py", "src/pkg/a.py", "src/vendored/a.py", "src/vendored/deep/b.py", "tests/test_a.py")
-    assert configuration.select(paths) == ("losses.py", "src/pkg/a.py")
+    assert configuration.files(paths) == ("losses.py", "src/pkg/a.py")
 
 
 def test_the_own_file_holds_the_same_keys_at_its_top(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_the_own_file_holds_the_same_keys_at_its_top(tmp_path: Path) -> None:
     )
     assert configuration.file == "gradproof.toml"
     assert configuration.targets[0].provenance == "gradproof.toml:2"
-    assert configuration.select(["a.py", "tests/test_a.py"]) == ("a.py",)
+    assert configuration.files(["a.py", "tests/test_a.py"]) == ("a.py",)
 
 
 def test_without_a_file_everything_is_analysed_by_default(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_without_a_file_everything_is_analysed_by_default(tmp_path: Path) -> Non
     assert configuration == Configuration()
     assert configuration.file is None
     assert configuration.checks is None
-    assert configuration.select(["anything/at/all.py"]) == ("anything/at/all.py",)
+    assert configuration.files(["anything/at/all.py"]) == ("anything/at/all.py",)
     assert configuration.gate_policy == GatePolicy()
 
 
@@ -279,10 +279,10 @@ def test_of_many_mistakes_the_first_twenty_are_told_and_all_counted(tmp_path: Pa
 def test_patterns_that_take_for_ever_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     patterns = ", ".join(f"'{'*a' * 150}{number}*b'" for number in range(100))
     configuration = read(tmp_path, f"[tool.gradproof]\nexclude = [\n{patterns.replace(', ', f',{chr(10)}')}]\n")
-    assert configuration.select(["a" * 200 + ".py"]) == ("a" * 200 + ".py",)
+    assert configuration.files(["a" * 200 + ".py"]) == ("a" * 200 + ".py",)
     monkeypatch.setattr("services.configuration.model._MATCHING_SECONDS", 0)
     with pytest.raises(ConfigurationError, match="take longer"):
-        configuration.select(["a" * 200 + ".py"] * 2)
+        configuration.files(["a" * 200 + ".py"] * 2)
 
 
 def test_a_directory_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
