@@ -34,6 +34,7 @@ INPUTS: dict[str, Maker] = {
     "minus ones": lambda: -torch.ones(4, 3),
     "large": lambda: torch.randn(4, 3) * 200,
 }
+MASKS = ("mask", "pad_mask", "keep", "valid", "m")
 NAMED = {"dim": 1, "size": 3, "eps": 1e-6, "p": 0.5, "training": False}
 
 
@@ -61,7 +62,7 @@ def argument(parameter: inspect.Parameter, make: Maker) -> Any:
         return 0.5
     if parameter.name in NAMED:
         return NAMED[parameter.name]
-    if "mask" in parameter.name:
+    if parameter.name in MASKS:
         return make() > 0
     return make().requires_grad_()
 
@@ -74,7 +75,7 @@ def called(definition: Any, make: Maker) -> Outcome | None:
         parameters = inspect.signature(function).parameters.values()
         required = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
         arguments = [argument(parameter, make) for parameter in required]
-        return measured(function(*arguments), [item for item in arguments if isinstance(item, torch.Tensor)])
+        return measured(function(*arguments), [item for item in arguments if getattr(item, "requires_grad", False)])
     return None
 
 
