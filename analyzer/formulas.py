@@ -7,10 +7,12 @@ whether a formula is a fault.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from analyzer.values.domain import Precision
+from analyzer.syntax import terminal_name
+from analyzer.values.domain import Kind, Precision
 from analyzer.values.guards import value_names
 from analyzer.values.operations import Operation
 
@@ -29,6 +31,9 @@ _LARGEST_DEPTH = 8
 # exp() of more than this is inf: 88.72 in float32 and bfloat16, 11.09 in float16.
 _LARGEST_EXPONENT = 80.0
 _LARGEST_EXPONENT_HALF = 11.0
+
+
+_BOUNDED_NAME = re.compile(r"(^|_)(cos|cosine|sim|sims|image|images|img|imgs|rgb|pixels?|probs?)($|_)|similarit")
 
 
 def core(file: FileContext, expression: ast.expr) -> ast.expr:
@@ -126,30 +131,84 @@ def can_overflow(file: FileContext, exponent: ast.expr) -> bool:
     if value.is_number or value.is_discrete:
         return False
     largest = _LARGEST_EXPONENT_HALF if value.precision is Precision.HALF else _LARGEST_EXPONENT
-    return value.high > largest and not is_bounded(file, exponent)
+    return value.high > largest and not _falls_off(file, exponent) and not is_bounded(file, exponent)
+
+
+def _falls_off(file: FileContext, exponent: ast.expr) -> bool:
+    """`-k * d ** 2`: a negative sign before a square or a distance, whatever the scale is called."""
+    found = core(file, exponent)
+    negative = has_square = False
+    parts = [found]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.USub):
+            negative = not negative
+            parts.append(part.operand)
+        elif isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult):
+            parts.extend((part.left, part.right))
+        elif isinstance(part, ast.BinOp) and isinstance(part.op, ast.Div):
+            parts.append(part.left)
+        else:
+            value = file.values.value(part)
+            negative = negative is not (value.constant is not None and value.constant < 0)
+            if value.non_negative and not value.is_number:
+                has_square = True
+            elif (
+                not value.is_number and not _is_setting(file, part) and not isinstance(core(file, part), ast.Attribute)
+            ):
+                return False
+    return negative and has_square
 
 
 def is_bounded(file: FileContext, expression: ast.expr) -> bool:
-    """Whether an expression is a bounded tensor times or over a setting: similarities over a temperature."""
-    for _ in range(_LARGEST_DEPTH):
-        found = core(file, expression)
-        if is_cosine(file, found):
-            return True
+    """Whether an expression is a bounded tensor, scaled or shifted by settings: similarities over a temperature."""
+    pending, seen = [expression], 0
+    while pending and seen < _LARGEST_DEPTH:
+        seen += 1
+        current = pending.pop()
+        found = core(file, current)
         value = file.values.value(found)
-        if value.low >= -_LARGEST_EXPONENT and value.high <= _LARGEST_EXPONENT:
-            return True
+        in_range = value.low >= -_LARGEST_EXPONENT and value.high <= _LARGEST_EXPONENT
+        if in_range or value.is_number or is_cosine(file, found) or _is_named_bounded(current, found):
+            continue
         if isinstance(found, ast.UnaryOp):
-            expression = found.operand
+            pending.append(found.operand)
+        elif isinstance(found, ast.BinOp) and isinstance(found.op, (ast.Add, ast.Sub)):
+            pending.extend((found.left, found.right))
         elif isinstance(found, ast.BinOp) and isinstance(found.op, (ast.Mult, ast.Div)):
-            if file.values.value(found.right).is_number:
-                expression = found.left
-            elif isinstance(found.op, ast.Mult) and file.values.value(found.left).is_number:
-                expression = found.right
-            else:
+            scaled = _scaled(file, found)
+            if scaled is None:
                 return False
+            pending.append(scaled)
         else:
             return False
-    return False
+    return not pending
+
+
+def _is_named_bounded(*expressions: ast.expr) -> bool:
+    """Similarities, probabilities and images are called so, and lie between -1 and 1."""
+    return any(_BOUNDED_NAME.search((terminal_name(expression) or "").lower()) for expression in expressions)
+
+
+def _scaled(file: FileContext, product: ast.BinOp) -> ast.expr | None:
+    """What is multiplied with a number or a setting, or divided by one."""
+    sides = [(product.right, product.left)]
+    if isinstance(product.op, ast.Mult):
+        sides.append((product.left, product.right))
+    for scale, scaled in sides:
+        if file.values.value(scale).is_number:
+            return scaled
+    for scale, scaled in sides:
+        if _is_setting(file, scale):
+            return scaled
+    return None
+
+
+def _is_setting(file: FileContext, expression: ast.expr) -> bool:
+    """Whether a factor is a number, or a name of which nothing says that it is a tensor: a temperature."""
+    value = file.values.value(expression)
+    is_name = isinstance(core(file, expression), (ast.Name, ast.Attribute))
+    return value.is_number or (is_name and value.kind is Kind.UNKNOWN)
 
 
 def is_cosine(file: FileContext, expression: ast.expr) -> bool:
@@ -251,11 +310,30 @@ _PROBABILITY_LAYERS: dict[str | None, str] = {
 
 
 def maximum_subtracted(file: FileContext, expression: ast.expr) -> Operation | None:
-    """The `max` that is subtracted in `x - x.max(...)`, through a variable, an unpacking or a `detach`."""
-    found = core(file, expression)
-    if not isinstance(found, ast.BinOp) or not isinstance(found.op, ast.Sub):
-        return None
-    subtracted: ast.expr | None = found.right
+    """The `max` that is subtracted in `x - x.max(...)`, through a variable, an unpacking, a scale or a `detach`."""
+    pending, seen = [expression], 0
+    while pending and seen < _LARGEST_DEPTH:
+        seen += 1
+        found = core(file, pending.pop())
+        if isinstance(found, ast.IfExp):
+            pending.extend((found.body, found.orelse))
+        elif isinstance(found, ast.BinOp) and isinstance(found.op, (ast.Mult, ast.Div)):
+            pending.extend((found.left, found.right))
+        elif isinstance(found, ast.BinOp) and isinstance(found.op, ast.Sub):
+            largest = _maximum_behind(file, found.right)
+            if largest is not None:
+                return largest
+        else:
+            operation = operation_behind(file, found, "sub", "subtract")
+            if operation is not None and operation.arguments:
+                largest = _maximum_behind(file, operation.arguments[0])
+                if largest is not None:
+                    return largest
+    return None
+
+
+def _maximum_behind(file: FileContext, expression: ast.expr) -> Operation | None:
+    subtracted: ast.expr | None = expression
     for _ in range(_LARGEST_DEPTH):
         if subtracted is None:
             return None
@@ -267,9 +345,7 @@ def maximum_subtracted(file: FileContext, expression: ast.expr) -> Operation | N
             subtracted = subtracted.value
         elif isinstance(subtracted, ast.Call):
             operation = file.values.operation(subtracted)
-            if operation is None:
-                return None
-            if operation.name in _MAXIMA:
+            if operation is None or operation.name in _MAXIMA:
                 return operation
             subtracted = operation.operand if operation.name in ("detach", "clone") else None
         else:
@@ -277,4 +353,9 @@ def maximum_subtracted(file: FileContext, expression: ast.expr) -> Operation | N
     return None
 
 
-_MAXIMA = frozenset({"max", "amax", "maximum", "cummax", "logsumexp", "scatter_max", "segment_max"})
+_MAXIMA = frozenset(
+    {
+        *("max", "amax", "maximum", "cummax", "logsumexp", "scatter_max", "segment_max"),
+        *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d"),
+    }
+)

@@ -254,8 +254,8 @@ class LogOfSigmoid(Rule):
         yield Hit(
             node=call,
             message=(
-                f"The sigmoid in `{shown(file, operand)}` is exactly one above 17 (float32): the logarithm is -inf there "
-                "and the gradient NaN. `logsigmoid(-x)` has no such limit."
+                f"The sigmoid in `{shown(file, operand)}` is exactly one above 17 (float32): the logarithm is -inf "
+                "there and the gradient NaN. `logsigmoid(-x)` has no such limit."
             ),
             severity=_severity(judgement),
             hypothesis={**hypothesis(file, singular), "singular_set": "<= -1"},

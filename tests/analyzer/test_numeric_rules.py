@@ -19,10 +19,14 @@ LOCATED = {
     "case_013": "GP112",
     "case_016": "GP107",
     "case_018": "GP107",
+    "case_019": "GP110",
+    "case_020": "GP110",
     "case_028": "GP105",
     "case_031": "GP101",
     "case_032": "GP102",
+    "case_033": "GP110",
     "case_035": "GP103",
+    "case_062": "GP128",
 }
 INNOCENT = [json.loads(line) for line in (CASES / "manifest_neg.jsonl").read_text().splitlines()]
 FAULTY = [json.loads(line) for line in (CASES / "manifest.jsonl").read_text().splitlines()]
