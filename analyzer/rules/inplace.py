@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterable
 
 from analyzer.context import FileContext
 from analyzer.facts import operations
-from analyzer.findings import Confidence, Severity
-from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.saved_values import Differentiable, Kept, Overwrite, overwrites
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.layers import Content, module_attributes
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.saved_values import Differentiable, Kept, Overwrite, Route, overwrites
+from analyzer.syntax import dotted_name
+from analyzer.write_findings import judged, operation_name, out_of_place, result_replaces
 
 _HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
 _BLOCK = (
@@ -28,50 +31,11 @@ def _forward(body: str) -> str:
 _FIRST = 15
 
 
-def _operation_name(name: str) -> str:
-    """How a person writes the operation: `exp()`, `nn.Linear`, `*`."""
-    for symbol, spelled in (("mul", "*"), ("truediv", "/"), ("pow", "**"), ("matmul", "@")):
-        if name in {f"operator.{symbol}", f"operator.i{symbol}"}:
-            return spelled
-    if name.startswith("torch.nn.functional."):
-        return f"F.{name.rpartition('.')[2]}()"
-    if name.startswith("torch.nn."):
-        return name.removeprefix("torch.")
-    return f"{name.rpartition('.')[2]}()"
-
-
-# Data preparation, optimizers, schedules and metrics run without gradients, mostly unmarked: of 45 findings on
-# arguments of such functions in sixteen packages (2.7 million lines) not one was a fault.
-_WITHOUT_GRADIENTS = re.compile(
-    r"(optim|schedul|transforms?[/._]|image_process|video_process|feature_extract|preprocess|postprocess|metric|pipeline|"
-    r"dataset|/data/|inits?\.py|initiali|augment|box_utils|ransac)"
-)
-
-
-# These run a trained model: codecs, beam search, sampling. A backward would raise there, but none is meant.
-_INFERENCE_NAMES = re.compile(r"compress|decode|recogni[sz]e|beam|generat|infer|predict|sampl|evaluate|visuali[sz]e")
-
-
-def _judged(file: FileContext, found: Overwrite) -> tuple[Severity | None, Confidence] | None:
-    """(severity, None for the rule's own; confidence) by how sure it is that gradients flow; None to stay silent."""
-    if _INFERENCE_NAMES.search(found.function.name.lower()):
-        return Severity.NOTE, Confidence.LOW
-    if found.keep.degree is Differentiable.CERTAIN:
-        return None, Confidence.HIGH
-    if found.keep.degree is Differentiable.LIKELY:
-        return None, Confidence.MEDIUM
-    if found.in_forward:
-        return Severity.WARNING, Confidence.MEDIUM
-    if _WITHOUT_GRADIENTS.search(file.path.lower()) or found.function.name.startswith(("init", "reset", "_init")):
-        return None
-    return Severity.NOTE, Confidence.LOW
-
-
 def _hits(file: FileContext, found: Overwrite, message: str) -> Iterable[Hit]:
-    judged = _judged(file, found)
-    if judged is None:
+    sure = judged(file, found.function, found.keep.degree, in_forward=found.in_forward)
+    if sure is None:
         return
-    severity, confidence = judged
+    severity, confidence = sure
     if found.keep.degree is Differentiable.POSSIBLE:
         message += f", when {found.name} requires gradients"
     yield Hit(
@@ -87,7 +51,35 @@ def _hits(file: FileContext, found: Overwrite, message: str) -> Iterable[Hit]:
             "kept_line": getattr(found.keep.node, "lineno", 0),
         },
         related=((found.keep.node, "kept for backward here"),),
+        fix=_fix(file, found),
     )
+
+
+def _fix(file: FileContext, found: Overwrite) -> Rewrite | None:
+    """The operation that makes a new tensor, where nothing else looks at the memory that is written now."""
+    if found.route is not Route.OPEN or file.grad_disabled(found.write.node):
+        return None
+    if "inplace=True" in found.write.how:
+        switched_off = _without_inplace(file, found)
+        return Rewrite(FixSafety.SAFE, (switched_off,)) if switched_off is not None and found.alone else None
+    return out_of_place(file, found.write, FixSafety.SAFE) if found.alone else None
+
+
+def _without_inplace(file: FileContext, found: Overwrite) -> Replacement | None:
+    """`inplace=False` at the call, or where the layer is built."""
+    call = found.write.node
+    if not isinstance(call, ast.Call) or not result_replaces(file, call, found.write):
+        return None
+    built = [call]
+    if isinstance(call.func, ast.Attribute) and dotted_name(call.func) == f"self.{call.func.attr}":
+        owner = file.enclosing_class(call)
+        attribute = module_attributes(file, owner).get(call.func.attr) if owner is not None else None
+        if attribute is not None and attribute.content is Content.LAYER and isinstance(attribute.node, ast.Call):
+            built = [attribute.node]
+    for keyword in built[0].keywords:
+        if keyword.arg == "inplace" and isinstance(keyword.value, ast.Constant):
+            return Replacement(keyword.value, "False")
+    return None
 
 
 class DataWrite(Rule):
@@ -134,8 +126,8 @@ class DataWrite(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every hidden write to a kept tensor."""
         for found in overwrites(file):
-            if found.hidden:
-                operation = _operation_name(found.keep.operation)
+            if found.route is Route.DATA and not found.replaced:
+                operation = operation_name(found.keep.operation)
                 yield from _hits(
                     file,
                     found,
@@ -157,6 +149,7 @@ class InplaceOnSavedOutput(Rule):
     confidence = Confidence.HIGH
     settled_by = ("gradcheck",)
     torch_versions = "2.13"
+    fix = FixSafety.SAFE
     documentation = Documentation(
         what_it_does=(
             "Finds an in-place change (`+=`, `mul_`, `y[…] =`, `inplace=True`) of a tensor that came out of an "
@@ -170,7 +163,11 @@ class InplaceOnSavedOutput(Rule):
         ),
         faulty_example=_forward("y = torch.sigmoid(self.up(x))\ny += 1\nreturn y"),
         right_example=_forward("y = torch.sigmoid(self.up(x))\ny = y + 1\nreturn y"),
-        fix_safety="No automatic fix yet; the operation that makes a new tensor gives the same values.",
+        fix_safety=(
+            "Safe: `y += 1` becomes `y = y + 1`, `mul_` becomes `mul`, `inplace=True` becomes `inplace=False`; the "
+            "values are the same. Offered where no other name shares the memory; writes to parts of a tensor are left "
+            "to their author."
+        ),
     )
     valid = (
         _forward("y = self.norm(self.up(x))\ny += x\nreturn self.act(y)"),
@@ -210,12 +207,12 @@ class InplaceOnSavedOutput(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every plain write to a tensor that was kept as a result."""
         for found in overwrites(file):
-            if not found.hidden and found.keep.side is Kept.RESULT:
+            if found.route is Route.OPEN and not found.replaced and found.keep.side is Kept.RESULT:
                 yield from _hits(
                     file,
                     found,
                     f"{found.name} is changed in place ({found.write.how}), but "
-                    f"{_operation_name(found.keep.operation)} needs its result in backward (torch "
+                    f"{operation_name(found.keep.operation)} needs its result in backward (torch "
                     f"{operations().version}): backward will raise",
                 )
 
@@ -229,6 +226,7 @@ class InplaceOnSavedInput(Rule):
     confidence = Confidence.HIGH
     settled_by = ("gradcheck",)
     torch_versions = "2.13"
+    fix = FixSafety.SAFE
     documentation = Documentation(
         what_it_does=(
             "Finds an in-place change of a tensor after an operation that keeps its input for backward has used it: "
@@ -242,7 +240,11 @@ class InplaceOnSavedInput(Rule):
         ),
         faulty_example=_forward("h = x + 1\nh += self.up(h)\nreturn h"),
         right_example=_forward("h = x + 1\nh = h + self.up(h)\nreturn h"),
-        fix_safety="No automatic fix yet; the operation that makes a new tensor gives the same values.",
+        fix_safety=(
+            "Safe: `y += 1` becomes `y = y + 1`, `mul_` becomes `mul`, `inplace=True` becomes `inplace=False`; the "
+            "values are the same. Offered where no other name shares the memory; writes to parts of a tensor are left "
+            "to their author."
+        ),
     )
     valid = (
         _forward("h = x + 1\nh += 1\nreturn self.up(h)"),
@@ -274,12 +276,12 @@ class InplaceOnSavedInput(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every plain write to a tensor that was kept as an input."""
         for found in overwrites(file):
-            if not found.hidden and found.keep.side is Kept.INPUT:
+            if found.route is Route.OPEN and not found.replaced and found.keep.side is Kept.INPUT:
                 line = getattr(found.keep.node, "lineno", 0)
                 yield from _hits(
                     file,
                     found,
                     f"{found.name} is changed in place ({found.write.how}) after "
-                    f"{_operation_name(found.keep.operation)} in line {line} kept it as its input for backward (torch "
+                    f"{operation_name(found.keep.operation)} in line {line} kept it as its input for backward (torch "
                     f"{operations().version}): backward will raise",
                 )

@@ -2,8 +2,10 @@
 
 An abstract run in the order of the statements: names stand for values, values lie in storages (views share them), and
 each storage carries what operations have kept of it, from the generated facts. A write to a storage that something is
-kept of is an `Overwrite`. Branches are run apart; what only one of them kept is forgotten where they meet, so that
-every finding lies on a path that certainly exists. Loops run twice, for what one turn keeps and the next writes.
+kept of is an `Overwrite`. The same run notes writes that torch refuses (`Refusal`), writes to memory that others know
+(`Mutation`) and attributes that carry a history from one call to the next (`Carried`). Branches are run apart; what
+only one of them kept is forgotten where they meet, so that every finding lies on a path that certainly exists. Loops
+run twice, for what one turn keeps and the next writes.
 
 Whether a tensor requires gradients at all is told in degrees, because one file seldom settles it. This package must
 not know rules.
@@ -16,20 +18,50 @@ from weakref import WeakKeyDictionary
 
 from analyzer.context import FileContext
 from analyzer.layers import Attribute, module_attributes
-from analyzer.saved_values.model import Differentiable, Keep, Kept, Overwrite
-from analyzer.saved_values.run import overwrites_in
+from analyzer.saved_values.model import (
+    Carried,
+    Differentiable,
+    Keep,
+    Kept,
+    Mutation,
+    Obstacle,
+    Overwrite,
+    Refusal,
+    Route,
+    Trace,
+)
+from analyzer.saved_values.run import trace_of
 from analyzer.syntax import FunctionNode
 
-__all__ = ["Differentiable", "Keep", "Kept", "Overwrite", "overwrites"]
+__all__ = [
+    "Carried",
+    "Differentiable",
+    "Keep",
+    "Kept",
+    "Mutation",
+    "Obstacle",
+    "Overwrite",
+    "Refusal",
+    "Route",
+    "Trace",
+    "overwrites",
+    "traces",
+]
 
-_CACHE: WeakKeyDictionary[FileContext, tuple[Overwrite, ...]] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[FileContext, Trace] = WeakKeyDictionary()
 
 
 def overwrites(file: FileContext) -> tuple[Overwrite, ...]:
-    """Every overwritten tensor in the functions of a file, in source order; worked out once for all rules."""
+    """Every overwritten tensor in the functions of a file, in source order."""
+    return traces(file).overwrites
+
+
+def traces(file: FileContext) -> Trace:
+    """What the functions of a file do to their tensors, in source order; worked out once for all rules."""
     known = _CACHE.get(file)
     if known is None:
-        found: list[Overwrite] = []
+        found: list[Trace] = []
+        sharing = {file.enclosing_function(call) for call in file.calls("numpy", "from_numpy")}
         attributes: dict[ast.ClassDef, dict[str, Attribute]] = {}
         for function in file.functions:
             owner = file.parent(function)
@@ -38,20 +70,38 @@ def overwrites(file: FileContext) -> tuple[Overwrite, ...]:
                 if owner not in attributes:
                     attributes[owner] = module_attributes(file, owner)
                 table = attributes[owner]
-            if _may_write(file, function, table):
-                found.extend(overwrites_in(file, function, table))
-        known = _CACHE[file] = tuple(found)
+            if function in sharing or _may_write(file, function, table):
+                found.append(trace_of(file, function, table))
+        known = _CACHE[file] = Trace(
+            overwrites=tuple(item for trace in found for item in trace.overwrites),
+            refusals=tuple(item for trace in found for item in trace.refusals),
+            mutations=tuple(item for trace in found for item in trace.mutations),
+            carried=tuple(item for trace in found for item in trace.carried),
+        )
     return known
 
 
 def _may_write(file: FileContext, function: FunctionNode, table: dict[str, Attribute]) -> bool:
-    """A cheap look before the run: most functions write nothing in place."""
+    """A cheap look before the run: most functions write nothing in place, and assign no attribute that they read."""
     if file.nodes_in(function, ast.AugAssign):
         return True
     for assignment in file.nodes_in(function, ast.Assign):
-        if any(isinstance(target, ast.Subscript) for target in assignment.targets):
+        if any(_target_may_write(file, function, target) for target in assignment.targets):
             return True
     return any(_call_may_write(call, table) for call in file.nodes_in(function, ast.Call))
+
+
+def _target_may_write(file: FileContext, function: FunctionNode, target: ast.expr) -> bool:
+    if isinstance(target, ast.Tuple):
+        return any(_target_may_write(file, function, item) for item in target.elts)
+    if isinstance(target, ast.Subscript):
+        return True
+    if not isinstance(target, ast.Attribute):
+        return False
+    if target.attr == "data":
+        return True
+    of_self = isinstance(target.value, ast.Name) and target.value.id == "self"
+    return of_self and not function.name.startswith("__") and file.source(function).count(f"self.{target.attr}") > 1
 
 
 def _call_may_write(call: ast.Call, table: dict[str, Attribute]) -> bool:
@@ -60,6 +110,8 @@ def _call_may_write(call: ast.Call, table: dict[str, Attribute]) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
     name = call.func.attr
+    if name in {"copyto", "put", "place", "putmask", "fill_diagonal", "shuffle", "fill"}:
+        return True
     if name.endswith("_") and not name.endswith("__"):
         return True
     attribute = table.get(name)

@@ -9,7 +9,8 @@ import ast
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from analyzer.facts.loader import UNKNOWN
+from analyzer.facts.loader import OTHER, TENSOR, UNKNOWN
+from analyzer.layers import Attribute
 from analyzer.syntax import FunctionNode
 from analyzer.tensor_writes import Write
 
@@ -40,14 +41,27 @@ class Keep:
     degree: Differentiable
 
 
-@dataclass(frozen=True, slots=True)
-class Overwrite:
-    """A write to a tensor that an operation has kept; `hidden` when it goes through `.data`."""
+class Route(Enum):
+    """How a write reaches the memory of a tensor: in the open, or past autograd's version counter."""
 
-    write: Write
-    keep: Keep
-    name: str
-    hidden: bool
+    OPEN = ""
+    DATA = ".data"
+    NUMPY = ".numpy()"
+
+
+class Obstacle(Enum):
+    """Why an in-place write to a value is refused, or does more than its author meant."""
+
+    LEAF = "leaf"  # a parameter, or a view of one
+    PARTS = "parts"  # one of several views that one call gave
+    SHARED = "shared"  # expanded: several elements in one place
+    WINDOWS = "windows"  # overlapping windows of `unfold`
+    FUNCTION_VIEW = "function view"  # a view that a custom Function returned
+    OUT = "out"  # `out=` of an operation that records gradients
+
+
+@dataclass(frozen=True, slots=True)
+class _InFunction:
     function: FunctionNode
 
     @property
@@ -57,28 +71,143 @@ class Overwrite:
         return self.function.name == "forward" and bool(arguments) and arguments[0].arg == "self"
 
 
+@dataclass(frozen=True, slots=True)
+class Overwrite(_InFunction):
+    """A write to a tensor that an operation has kept.
+
+    `replaced`: by `x.data = …`, which leaves the old memory be. `alone`: no other name shares the memory.
+    """
+
+    write: Write
+    keep: Keep
+    name: str
+    route: Route
+    replaced: bool = False
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(_InFunction):
+    """A write that meets an obstacle; `cause` is where the obstacle arose, `degree` how sure a gradient is."""
+
+    write: Write
+    name: str
+    obstacle: Obstacle
+    cause: ast.AST | None
+    degree: Differentiable
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Carried(_InFunction):
+    """An attribute that is read, and then assigned a value with its history: the next call reads that."""
+
+    attribute: str
+    read: ast.AST
+    statement: ast.stmt | ast.expr
+    value: ast.expr | None
+    degree: Differentiable
+    is_buffer: bool
+
+
 @dataclass(eq=False, slots=True)
 class Storage:
-    """Memory, by identity."""
+    """Memory, by identity. `argument` and `attribute`: whose it was when the function began; `buffer`: a buffer's."""
+
+    argument: str = ""
+    attribute: str = ""
+    buffer: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class Value:
     """What an expression gives.
 
-    `kind` is a letter of the facts (tensor, number, other, unknown). `hidden`: seen through `.data`. `bound`: a name
-    refers to it. `parts`: the items of a tuple. `leaf`: it is a parameter itself. `keeps`: what was kept to make it,
-    its unnamed parts included.
+    `kind` is a letter of the facts (tensor, number, other, unknown). `route`: how a write to it reaches its memory.
+    `bound`: a name refers to it. `parts`: the items of a tuple. `each`: what every item is, where their number is not
+    known. `leaf`: it is a parameter itself. `keeps`: what was kept to make it, its unnamed parts included. `obstacle`:
+    what stands in the way of writing to it, and `cause`, where that arose. `module`: what it is, for a layer.
     """
 
     storage: Storage = field(default_factory=Storage)
     kind: str = UNKNOWN
     degree: Differentiable = Differentiable.NO
-    hidden: bool = False
+    route: Route = Route.OPEN
     bound: bool = False
     parts: tuple[Value, ...] | None = None
+    each: Value | None = None
     leaf: bool = False
     keeps: tuple[Keep, ...] = ()
+    obstacle: Obstacle | None = None
+    cause: ast.AST | None = None
+    module: Attribute | None = None
+
+    def require_gradient(self, *, required: bool) -> None:
+        """`x.requires_grad = …`: what had no history becomes a leaf, or stops being one."""
+        self.leaf = required and (self.leaf or (self.kind != OTHER and self.degree is Differentiable.NO))
+        if required:
+            self.degree = Differentiable.CERTAIN
+
+    def part(self) -> Value:
+        """One item, where it is not known which."""
+        if self.each is None:
+            return Value(degree=self.degree)
+        each = self.each
+        return Value(storage=each.storage, kind=each.kind, degree=each.degree, obstacle=each.obstacle, cause=each.cause)
+
+    def view(self, *, kind: str | None = None) -> Value:
+        """The same memory, seen in another shape."""
+        return Value(
+            storage=self.storage,
+            kind=self.kind if kind is None else kind,
+            degree=self.degree,
+            route=self.route,
+            leaf=self.leaf,
+            keeps=self.keeps,
+            obstacle=self.obstacle,
+            cause=self.cause,
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Mutation:
+    """A write to memory that something else may know as well.
+
+    `value` is what was written, as it is at the end of the run. `aliases`: other names of the very same
+    value, given before the write; `read_again` is where one of them is read after it, under the name `read_as`.
+    """
+
+    function: FunctionNode
+    write: Write
+    name: str
+    value: Value
+    recording: bool
+    aliases: frozenset[str]
+    read_again: ast.Name | None = None
+    read_as: str = ""
+
+    @property
+    def argument(self) -> str:
+        return self.value.storage.argument
+
+    @property
+    def attribute(self) -> str:
+        return self.value.storage.attribute
+
+    @property
+    def known_tensor(self) -> bool:
+        """Whether anything in the whole function shows that it is a tensor."""
+        return self.value.kind == TENSOR
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a run through one function, or all functions of a file, has found."""
+
+    overwrites: tuple[Overwrite, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    mutations: tuple[Mutation, ...] = ()
+    carried: tuple[Carried, ...] = ()
 
 
 @dataclass(slots=True)

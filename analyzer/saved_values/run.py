@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 
 from analyzer.context import FileContext
 from analyzer.facts.loader import NUMBER, OTHER, TENSOR, UNKNOWN
-from analyzer.layers import Attribute
+from analyzer.layers import Attribute, Content
+from analyzer.saved_values.conditions import without_gradients
 from analyzer.saved_values.expressions import OPERATORS, Expressions
 from analyzer.saved_values.ledger import Ledger
-from analyzer.saved_values.model import Differentiable, Overwrite, State, Value, merged
+from analyzer.saved_values.model import Differentiable, Route, State, Storage, Trace, Value, merged
 from analyzer.syntax import FunctionNode, dotted_name, parameters
-from analyzer.tensor_writes import writes_of
+from analyzer.tensor_writes import Write, writes_of
 
 # Arguments of these names carry positions, choices or labels, which take no gradient.
 _NO_GRADIENT_NAMES = re.compile(
@@ -27,8 +28,8 @@ _NUMBER_ANNOTATIONS = re.compile(r"^(Optional\[)?(int|float|bool|str|complex)\b"
 _INTEGER_ANNOTATIONS = re.compile(r"Long|Int|Bool|Byte")
 
 
-def overwrites_in(file: FileContext, function: FunctionNode, attributes: Mapping[str, Attribute]) -> list[Overwrite]:
-    """The overwritten tensors of one function; `attributes` are those of the class around it."""
+def trace_of(file: FileContext, function: FunctionNode, attributes: Mapping[str, Attribute]) -> Trace:
+    """What one function does to its tensors; `attributes` are those of the class around it."""
     run = _Run(file, function, attributes)
     return run.found()
 
@@ -39,11 +40,14 @@ class _Run:
         self._function = function
         self._ledger = Ledger(function, recording=not file.grad_disabled(function.body[0]))
         self._expressions = Expressions(file, attributes, self._ledger)
+        self._attributes = attributes
         self._gives_back: list[bool] = []
 
-    def found(self) -> list[Overwrite]:
+    def found(self) -> Trace:
         for argument in parameters(self._function):
-            self._ledger.state.names[argument.arg] = _argument(argument)
+            value = _argument(argument)
+            value.storage = Storage(argument=argument.arg)
+            self._ledger.state.names[argument.arg] = value
         defaults = self._function.args.defaults
         positional = [*self._function.args.posonlyargs, *self._function.args.args]
         for argument, default in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
@@ -52,8 +56,9 @@ class _Run:
         self._block(self._function.body)
         if self._gives_back and not any(self._gives_back):
             # Indices, masks and numbers are all that comes out: no backward will ever start from here.
-            return []
-        return self._ledger.overwrites
+            trace = self._ledger.trace
+            return Trace(refusals=trace.refusals, mutations=trace.mutations)
+        return self._ledger.trace
 
     def _block(self, statements: Iterable[ast.stmt]) -> bool:
         """Runs statements in order; True when the block never reaches its end."""
@@ -83,7 +88,9 @@ class _Run:
             case ast.Assign():
                 self._assign(statement)
             case ast.AnnAssign() if statement.value is not None:
-                self._expressions.bind(statement.target, evaluate(statement.value))
+                value = evaluate(statement.value)
+                self._note_attributes(statement.target, value, statement)
+                self._expressions.bind(statement.target, value)
             case ast.AugAssign():
                 self._augmented(statement)
             case ast.Expr():
@@ -111,7 +118,7 @@ class _Run:
     def _branches(self, statement: ast.If) -> bool:
         ledger = self._ledger
         ledger.cut(self._expressions.evaluate(statement.test))
-        body_is_free, orelse_is_free = _without_gradients(statement.test)
+        body_is_free, orelse_is_free = without_gradients(statement.test)
         before = ledger.state.copy()
         first_ends = self._branch(statement.body, inference=body_is_free)
         first, ledger.state = ledger.state, before
@@ -154,7 +161,8 @@ class _Run:
         self._block(orelse)
 
     def _bind_loop(self, loop: ast.For | ast.AsyncFor) -> None:
-        degree = self._expressions.evaluate(loop.iter).degree
+        sequence = self._expressions.evaluate(loop.iter)
+        degree = sequence.degree
         name = dotted_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else None
         bind = self._expressions.bind
         if name == "range":
@@ -162,8 +170,12 @@ class _Run:
         elif name == "enumerate" and isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2:
             bind(loop.target.elts[0], Value(kind=NUMBER))
             bind(loop.target.elts[1], Value(degree=degree))
+        elif name is not None and name.rpartition(".")[2] in {"parameters", "named_parameters"}:
+            parameter = Value(kind=TENSOR, degree=Differentiable.LIKELY, leaf=True)
+            pair = isinstance(loop.target, ast.Tuple) and len(loop.target.elts) == 2
+            bind(loop.target, Value(parts=(Value(kind=OTHER), parameter)) if pair else parameter)
         else:
-            bind(loop.target, Value(degree=degree))
+            bind(loop.target, self._expressions.element(sequence, loop.iter))
 
     def _with(self, statement: ast.With | ast.AsyncWith) -> bool:
         for item in statement.items:
@@ -194,13 +206,48 @@ class _Run:
     def _assign(self, statement: ast.Assign) -> None:
         value = self._expressions.evaluate(statement.value)
         for target in statement.targets:
+            if isinstance(target, ast.Attribute) and target.attr in {"data", "requires_grad"}:
+                self._assign_to_tensor(statement, target, value)
+                continue
             if not isinstance(target, ast.Subscript):
+                self._note_attributes(target, value, statement)
                 self._expressions.bind(target, value)
+                self._note_second_name(statement, target)
                 continue
             self._expressions.evaluate(target.slice)
             for write in writes_of(self._file, statement):
                 if write.target is target.value:
-                    self._ledger.write(write, self._expressions.evaluate(write.target), value.degree)
+                    written = self._expressions.evaluate(write.target)
+                    if isinstance(target.slice, ast.Tuple) and written.kind == UNKNOWN:
+                        written.kind = TENSOR
+                    self._ledger.write(write, written, value.degree)
+
+    def _assign_to_tensor(self, statement: ast.Assign, target: ast.Attribute, given: Value) -> None:
+        """`x.data = …` and `x.requires_grad = True`."""
+        value = self._expressions.evaluate(target.value)
+        if target.attr == "data":
+            self._ledger.cut_unnamed([given])
+            self._ledger.replace(Write(statement, target.value, ".data ="), value)
+        elif isinstance(statement.value, ast.Constant):
+            value.require_gradient(required=statement.value.value is True)
+
+    def _note_second_name(self, statement: ast.Assign, target: ast.expr) -> None:
+        """`a = b` and `a = b = …` give one value two names."""
+        given = [statement.value, *statement.targets]
+        for other in given:
+            if isinstance(target, ast.Name) and isinstance(other, ast.Name) and other.id != target.id:
+                self._ledger.second_names.add(frozenset({target.id, other.id}))
+
+    def _note_attributes(self, target: ast.expr, value: Value, statement: ast.stmt) -> None:
+        """Tells the ledger of attributes of `self` that an assignment gives a new value."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            parts = value.parts if value.parts is not None and len(value.parts) == len(target.elts) else None
+            for index, item in enumerate(target.elts):
+                self._note_attributes(item, value.part() if parts is None else parts[index], statement)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            known = self._attributes.get(target.attr)
+            is_buffer = known is not None and known.content is Content.BUFFER
+            self._ledger.assign_attribute(target.attr, value, statement, is_buffer=is_buffer)
 
     def _augmented(self, statement: ast.AugAssign) -> None:
         ledger, target = self._ledger, statement.target
@@ -213,8 +260,13 @@ class _Run:
         if isinstance(statement.op, ast.MatMult):
             self._expressions.bind(target, ledger.operation("operator.matmul", [value, right], statement))
             return
-        if value.kind == UNKNOWN and right.kind == TENSOR and not into_part:
+        by_parts = isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Tuple)
+        if value.kind == UNKNOWN and (by_parts or (right.kind == TENSOR and not into_part)):
             value.kind = TENSOR
+        if value.route is Route.NUMPY:
+            for write in writes_of(self._file, statement):
+                ledger.write(write, value)
+            return
         name = f"operator.i{OPERATORS[type(statement.op)].rstrip('_')}"
         ledger.keep_inputs(name, [value, right], statement, skip=0)
         for write in writes_of(self._file, statement):
@@ -238,22 +290,3 @@ def _argument(argument: ast.arg) -> Value:
     kind = TENSOR if annotation.rpartition(".")[2] == "Tensor" else UNKNOWN
     without = _INTEGER_ANNOTATIONS.search(annotation) or _NO_GRADIENT_NAMES.search(argument.arg.lower())
     return Value(kind=kind, degree=Differentiable.NO if without else Differentiable.POSSIBLE, bound=True)
-
-
-def _without_gradients(test: ast.expr) -> tuple[bool, bool]:
-    """Whether the block under a condition, and the one under its `else`, run only where no backward follows.
-
-    `self.training`, `torch.is_grad_enabled()` and `x.requires_grad` say so, and a flag called `inplace…`, by which an
-    author says that writing is allowed here.
-    """
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        body, orelse = _without_gradients(test.operand)
-        return orelse, body
-    if isinstance(test, ast.BoolOp):
-        parts = [_without_gradients(value) for value in test.values]
-        bodies, orelses = [part[0] for part in parts], [part[1] for part in parts]
-        return (any(bodies), all(orelses)) if isinstance(test.op, ast.And) else (all(bodies), any(orelses))
-    name = (dotted_name(test.func if isinstance(test, ast.Call) else test) or "").rpartition(".")[2]
-    if name in {"training", "is_grad_enabled", "requires_grad"}:
-        return False, True
-    return ("inplace" in name or "in_place" in name), False
