@@ -117,6 +117,42 @@ def still_means(file: FileContext, expression: ast.expr, place: ast.AST) -> bool
     return all(bindings.reaching(key, here) == bindings.reaching(key, there) for key, _ in value_names(expression))
 
 
+def square_of(file: FileContext, expression: ast.expr) -> ast.expr | None:
+    """`x` of `x ** 2`, `x * x`, `x.square()` and `x.pow(2)`, as it is written there."""
+    if isinstance(expression, ast.BinOp):
+        if isinstance(expression.op, ast.Mult) and ast.dump(expression.left) == ast.dump(expression.right):
+            return expression.left
+        is_two = isinstance(expression.op, ast.Pow) and file.values.value(expression.right).constant == 2
+        return expression.left if is_two else None
+    if not isinstance(expression, ast.Call):
+        return None
+    operation = file.values.operation(expression)
+    if operation is None:
+        return None
+    if operation.name == "square":
+        return operation.operand
+    exponent = operation.argument(0, "exponent") if operation.name == "pow" else None
+    is_two = exponent is not None and file.values.value(exponent).constant == 2
+    return operation.operand if is_two else None
+
+
+def sum_of_squares(file: FileContext, expression: ast.expr) -> list[ast.expr]:
+    """`[x, y]` for `x ** 2 + y ** 2`: what is squared in a sum of at least two squares; empty for anything else."""
+    found: list[ast.expr] = []
+    pending = [core(file, expression)]
+    while pending:
+        both = terms(pending.pop())
+        if both is None:
+            return []
+        for term in both:
+            inner = square_of(file, core(file, term))
+            if inner is not None:
+                found.append(inner)
+            else:
+                pending.append(core(file, term))
+    return found
+
+
 def exponential_of(file: FileContext, expression: ast.expr) -> Operation | None:
     """The `exp` that an expression stands for, if its argument is a tensor that can be large enough to overflow."""
     operation = operation_behind(file, expression, "exp")

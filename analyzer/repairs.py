@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from analyzer.findings import FixSafety
-from analyzer.formulas import operation_behind
+from analyzer.formulas import operation_behind, square_of
 from analyzer.rules.base import Replacement, Rewrite
 from analyzer.singularities import Form, Singular
 from analyzer.syntax import terminal_name
@@ -148,25 +148,6 @@ def reduced_dimension(operation: Operation) -> tuple[ast.expr | None, bool]:
     dimension = operation.argument(0, "dim", "axis")
     keep = operation.argument(1, "keepdim", "keepdims")
     return dimension, isinstance(keep, ast.Constant) and keep.value is True
-
-
-def square_of(file: FileContext, expression: ast.expr) -> ast.expr | None:
-    """`x` of `x ** 2`, `x * x`, `x.square()` and `x.pow(2)`, as it is written there."""
-    if isinstance(expression, ast.BinOp):
-        if isinstance(expression.op, ast.Mult) and ast.dump(expression.left) == ast.dump(expression.right):
-            return expression.left
-        is_two = isinstance(expression.op, ast.Pow) and file.values.value(expression.right).constant == 2
-        return expression.left if is_two else None
-    if not isinstance(expression, ast.Call):
-        return None
-    operation = file.values.operation(expression)
-    if operation is None:
-        return None
-    if operation.name == "square":
-        return operation.operand
-    exponent = operation.argument(0, "exponent") if operation.name == "pow" else None
-    is_two = exponent is not None and file.values.value(exponent).constant == 2
-    return operation.operand if is_two else None
 
 
 def vector_norm(file: FileContext, singular: Singular) -> Rewrite | None:

@@ -1,4 +1,4 @@
-"""Square roots and fractional powers of tensors that can be exactly zero (GP103), and eps outside the root (GP104).
+"""Square roots of tensors that can be exactly zero (GP103), and eps outside the root (GP104).
 
 The root of zero is zero, so nothing looks wrong until the backward pass, where its slope is infinite. This module must
 not analyse values itself.
@@ -10,8 +10,10 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
-from analyzer.findings import Confidence, Severity
-from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.formulas import sum_of_squares
+from analyzer.repairs import deviation, floored, substituted, vector_norm
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, shown
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
@@ -23,7 +25,7 @@ _LARGEST_EPSILON = 0.1
 
 def _roots(file: FileContext) -> Iterator[tuple[Singular, Judgement]]:
     """Roots through which a gradient flows and whose operand nothing keeps from zero."""
-    for singular in file.singularities.of(Form.ROOT, Form.POWER):
+    for singular in file.singularities.of(Form.ROOT):
         judgement = file.singularities.judge(singular)
         value = judgement.value
         if value.positive or value.is_number or value.zero is Zero.EXCLUDED:
@@ -49,10 +51,11 @@ class SquareRootAtZero(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
+    fix = FixSafety.UNSAFE
     triggers = ("sqrt", "**", "pow")
     documentation = Documentation(
         what_it_does=(
-            "Finds square roots (also powers between 0 and 1) of a tensor that can be exactly zero: a sum of squares, "
+            "Finds square roots (also `** 0.5`) of a tensor that can be exactly zero: a sum of squares, "
             "a variance, `clamp(min=0)`, an absolute value, one minus a square."
         ),
         why_is_this_bad=(
@@ -63,7 +66,8 @@ class SquareRootAtZero(Rule):
         faulty_example="import torch\n\n\ndef length(x):\n    return x.pow(2).sum(dim=-1).sqrt()\n",
         right_example="import torch\n\n\ndef length(x):\n    return torch.linalg.vector_norm(x, dim=-1)\n",
         fix_safety=(
-            "`torch.linalg.vector_norm` gives the same values. `sqrt(e + eps)` changes them by at most sqrt(eps)."
+            "`torch.linalg.vector_norm` for a sum of squares and `std` for a variance give the same values (safe). "
+            "`clamp(min=1e-12)` under any other root changes values below 1e-6 (unsafe)."
         ),
     )
     valid = (
@@ -108,7 +112,6 @@ class SquareRootAtZero(Rule):
             "import torch\nimport torch.nn.functional as F\ndef f(a, b):\n    return torch.sqrt(F.mse_loss(a, b))\n",
             (4,),
         ),
-        Invalid("import torch\ndef f(x):\n    return x.abs() ** (1 / 3)\n", (3,)),
         # what is done to the root afterwards is too late
         Invalid("import torch\ndef f(x):\n    d = x.pow(2).sum(-1)\n    return d.sqrt().clamp(min=1e-6)\n", (4,)),
         Invalid("import torch\ndef f(x):\n    d = x.pow(2).sum(-1)\n    return torch.nan_to_num(d.sqrt())\n", (4,)),
@@ -132,7 +135,7 @@ class SquareRootAtZero(Rule):
                 continue
             if _is_rectified(file, singular.operand) or _added_epsilon(file, singular.node) is not None:
                 continue
-            if _is_reported_as_division(file, singular):
+            if _is_reported_as_division(file, singular) or sum_of_squares(file, singular.operand):
                 continue
             yield Hit(
                 node=singular.node,
@@ -143,6 +146,11 @@ class SquareRootAtZero(Rule):
                 confidence=None if value.zero is Zero.CERTAIN_ORIGIN else Confidence.MEDIUM,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
+                fix=(
+                    vector_norm(file, singular)
+                    or deviation(file, singular)
+                    or floored(file, singular.operand, FixSafety.UNSAFE)
+                ),
             )
 
 
@@ -169,6 +177,7 @@ class EpsilonOutsideRoot(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
+    fix = FixSafety.UNSAFE
     triggers = ("sqrt", "**", "pow")
     documentation = Documentation(
         what_it_does="Finds `sqrt(v) + eps`: an eps that is added after the root instead of before it.",
@@ -235,5 +244,20 @@ class EpsilonOutsideRoot(Rule):
                 ),
                 confidence=None if known else Confidence.MEDIUM,
                 hypothesis=hypothesis(file, singular),
-                related=path_of(file, singular, judgement),
+                related=(*path_of(file, singular, judgement), (singular.node, "the root is taken before eps is added")),
+                fix=_inside(file, singular, total),
             )
+
+
+def _inside(file: FileContext, singular: Singular, total: ast.BinOp) -> Rewrite | None:
+    """The root of the operand plus eps."""
+    root = singular.node
+    if not isinstance(root, ast.expr):
+        return None
+    eps = total.right if total.left is root else total.left
+    operand = singular.operand
+    text = f"{file.source(operand)} + {file.operand_source(eps)}"
+    parent = file.parent(operand)
+    if not (isinstance(parent, ast.Call) and operand in parent.args) and not file.is_parenthesised(operand):
+        text = f"({text})"
+    return Rewrite(FixSafety.UNSAFE, (Replacement(total, substituted(file, root, {operand: text})),))

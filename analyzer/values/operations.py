@@ -280,6 +280,11 @@ def _tensor_kind(left: Value, right: Value) -> Kind:
     return Kind.NUMBER if left.kind is right.kind is Kind.NUMBER else Kind.TENSOR
 
 
+def _pooled(_operation: Operation, operand: Value, _reader: Reader) -> Value:
+    """Averages and maxima of windows stay within the bounds of what they are taken of."""
+    return replace(operand, kind=Kind.TENSOR, mask=False)
+
+
 def _count(operation: Operation, operand: Value, _reader: Reader) -> Value:
     return Value(
         kind=Kind.INTEGER_TENSOR,
@@ -636,6 +641,11 @@ def _table() -> dict[str, _Transfer]:
         (_sum, "sum nansum"),
         (_mean, "mean nanmean"),
         (_extreme, "max min amax amin maximum minimum fmax fmin"),
+        (
+            _pooled,
+            "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d max_pool1d "
+            "max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
+        ),
         (_count, "count_nonzero bincount"),
         (_positive, "softplus cosh rsqrt"),
         (_exponential, "exp exp2"),

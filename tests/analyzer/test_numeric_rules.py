@@ -21,6 +21,7 @@ LOCATED = {
     "case_018": "GP107",
     "case_019": "GP110",
     "case_020": "GP110",
+    "case_024": "GP106",
     "case_028": "GP105",
     "case_031": "GP101",
     "case_032": "GP102",
