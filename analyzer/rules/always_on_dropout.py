@@ -155,8 +155,9 @@ def _turns_off(outer: ast.AST, child: ast.AST, call: ast.Call) -> bool:
         return child is not outer.test and _CONDITION.search(_text(outer.test)) is not None
     if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and _leaves_in_evaluation(outer, call):
         return True
-    named = isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-    return named and _ON_PURPOSE.search(outer.name) is not None
+    if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return _ON_PURPOSE.search(outer.name) is not None
+    return False
 
 
 def _is_parameter(outer: ast.AST, name: str) -> bool:

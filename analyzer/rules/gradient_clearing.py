@@ -294,7 +294,7 @@ def _under_condition(file: FileContext, clear: Event, step: Event, test: ast.exp
         return None
     owner = file.parent(test)
     block = getattr(file.parent(clear.statement), "body", [])
-    if owner not in block or block.index(clear.statement) != block.index(owner) + 1:
+    if not isinstance(owner, ast.If) or owner not in block or block.index(clear.statement) != block.index(owner) + 1:
         return None  # the condition may have changed in between
     changed = {n.id for n in file.nodes(ast.Name) if isinstance(n.ctx, ast.Store) and owner in file.ancestors(n)}
     if any(isinstance(n, ast.Call) or (isinstance(n, ast.Name) and n.id in changed) for n in ast.walk(test)):

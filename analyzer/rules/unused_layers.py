@@ -307,7 +307,8 @@ class LayerResultUnused(Rule):
 
 
 def _dropped(file: FileContext, owner: ast.ClassDef, forward: FunctionNode) -> Iterator[Hit]:
-    for statement in file.nodes_in(forward, ast.Expr, ast.Assign):
+    statements: list[ast.Expr | ast.Assign] = [*file.nodes_in(forward, ast.Expr), *file.nodes_in(forward, ast.Assign)]
+    for statement in statements:
         call = statement.value
         if not isinstance(call, ast.Call) or not _is_own_layer(file, owner, call):
             continue
