@@ -395,3 +395,63 @@ _MAXIMA = frozenset(
         *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d"),
     }
 )
+
+
+# --- quotients that are finite in the limit only ---------------------------------------------------------------------
+
+
+def removable_singularity(file: FileContext, numerator: ast.expr, divisor: ast.expr) -> str | None:
+    """The function whose quotient with its own argument is 0 / 0 at zero, as in `sin(x) / x` and `x / tanh(x)`."""
+    name = _vanishing(file, numerator, divisor)
+    if name is not None:
+        return name
+    return _vanishing(file, divisor, numerator)
+
+
+def _vanishing(file: FileContext, function: ast.expr, argument: ast.expr) -> str | None:
+    """The name of the function, if `function` is one of `argument` (or of its root) and zero where that is zero."""
+    candidates = [argument]
+    squared = square_of(file, core(file, argument))
+    if squared is not None:
+        candidates.append(squared)
+    for candidate in candidates:
+        for name, operand in _zero_at_zero(file, function, is_squared=candidate is not argument):
+            if _same_formula(file, operand, candidate):
+                return name
+    return None
+
+
+def _zero_at_zero(file: FileContext, expression: ast.expr, *, is_squared: bool) -> Iterator[tuple[str, ast.expr]]:
+    """(function, argument) for `sin(x)`, `exp(x) - 1`, `log(1 + x)`; over a square only for `1 - cos(x)`."""
+    less = one_minus(file, expression)
+    cosine = operation_behind(file, less, "cos") if less is not None else None
+    if cosine is not None and cosine.operand is not None:
+        yield "1 - cos", cosine.operand
+    if is_squared:
+        return
+    known = operation_behind(file, expression, *_ZERO_AT_ZERO)
+    if known is not None and known.operand is not None:
+        yield known.name, known.operand
+    more = minus_one(file, expression)
+    exponential = operation_behind(file, more, "exp") if more is not None else None
+    if exponential is not None and exponential.operand is not None:
+        yield "exp - 1", exponential.operand
+    exponential = operation_behind(file, less, "exp") if less is not None else None
+    if exponential is not None and exponential.operand is not None:
+        yield "1 - exp", exponential.operand
+    logarithm = operation_behind(file, expression, "log")
+    inner = one_plus(file, logarithm.operand) if logarithm is not None and logarithm.operand is not None else None
+    if inner is not None:
+        yield "log(1 + x)", inner
+
+
+def _same_formula(file: FileContext, left: ast.expr, right: ast.expr) -> bool:
+    """Whether two expressions are the same up to a sign."""
+    sides = [
+        side.operand if isinstance(side, ast.UnaryOp) and isinstance(side.op, ast.USub) else side
+        for side in (left, right)
+    ]
+    return ast.dump(sides[0]) == ast.dump(sides[1]) and still_means(file, sides[0], sides[1])
+
+
+_ZERO_AT_ZERO = ("sin", "sinh", "tanh", "tan", "expm1", "log1p", "atan", "asin", "asinh", "arctan", "arcsin", "erf")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.formulas import operation_behind
+from analyzer.formulas import operation_behind, removable_singularity
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, place, shown
@@ -40,7 +40,10 @@ def _hazards(file: FileContext, *, normalising: bool) -> Iterator[tuple[Singular
         own = _is_normalisation(file, singular, judgement)
         if own is not normalising or not (own or value.zero is Zero.CERTAIN_ORIGIN):
             continue
-        if not judgement.guarded and judgement.surroundings is not Surroundings.ASIDE:
+        if judgement.guarded or judgement.surroundings is Surroundings.ASIDE:
+            continue
+        # `sin(t) / t` is reported as what it is (GP129).
+        if singular.numerator is None or removable_singularity(file, singular.numerator, singular.operand) is None:
             yield singular, judgement
 
 
@@ -99,27 +102,33 @@ def _floor(file: FileContext, singular: Singular, judgement: Judgement) -> Rewri
 def _normalised(file: FileContext, singular: Singular) -> Rewrite | None:
     """`F.normalize(x, dim=...)` for `x / x.norm(dim=..., keepdim=True)`."""
     spelled = file.spelling("torch.nn.functional.normalize")
-    norm = singular.operand
-    operation = file.values.operation(norm) if isinstance(norm, ast.Call) else None
-    if spelled is None or operation is None or operation.operand is None or singular.numerator is None:
+    dimension = _dimension_of_length(file, singular.operand)
+    if spelled is None or dimension is None or singular.numerator is None or not isinstance(singular.node, ast.expr):
         return None
-    if operation.name not in ("norm", "vector_norm") or not isinstance(singular.node, ast.expr):
-        return None
-    if file.values.value(norm).precision is Precision.HALF:
-        return None  # its default eps of 1e-12 is zero there
-    keywords = {keyword.arg: keyword.value for keyword in operation.call.keywords}
-    power = operation.argument(0, "p", "ord")
-    dimension = operation.argument(1, "dim", "axis")
-    keeps = operation.argument(2, "keepdim")
-    is_two = power is None or (isinstance(power, ast.Constant) and power.value in (2, "fro"))
-    if not is_two or not isinstance(keeps, ast.Constant) or keeps.value is not True or not _is_index(dimension):
-        return None
-    if not keywords.keys() <= {"p", "ord", "dim", "axis", "keepdim"} or dimension is None:
-        return None
-    if ast.dump(operation.operand) != ast.dump(singular.numerator):
+    operation = file.values.operation(singular.operand) if isinstance(singular.operand, ast.Call) else None
+    length_of = operation.operand if operation is not None else None
+    if length_of is None or ast.dump(length_of) != ast.dump(singular.numerator):
         return None
     text = f"{spelled}({file.source(singular.numerator)}, dim={file.source(dimension)})"
     return Rewrite(FixSafety.SAFE, (Replacement(singular.node, text),))
+
+
+def _dimension_of_length(file: FileContext, norm: ast.expr) -> ast.expr | None:
+    """The dimension of a Euclidean norm that keeps it; None for any other norm, and where float16 is known.
+
+    In float16 the default eps of `normalize`, 1e-12, is zero.
+    """
+    operation = file.values.operation(norm) if isinstance(norm, ast.Call) else None
+    if operation is None or operation.name not in ("norm", "vector_norm"):
+        return None
+    power, keeps = operation.argument(0, "p", "ord"), operation.argument(2, "keepdim")
+    dimension = operation.argument(1, "dim", "axis")
+    known = {keyword.arg for keyword in operation.call.keywords} <= {"p", "ord", "dim", "axis", "keepdim"}
+    is_two = power is None or (isinstance(power, ast.Constant) and power.value in (2, "fro"))
+    is_kept = isinstance(keeps, ast.Constant) and keeps.value is True
+    if not (known and is_two and is_kept and _is_index(dimension)):
+        return None
+    return dimension if file.values.value(norm).precision is not Precision.HALF else None
 
 
 def _is_index(dimension: ast.expr | None) -> bool:
