@@ -73,7 +73,7 @@ _SETTINGS = frozenset({"cfg", "args", "hparams"})
 
 def parameter_value(function: FunctionNode, parameter: ast.arg) -> Value:
     """What a parameter may be, from its annotation, its default and its name."""
-    default = _default_of(function, parameter)
+    default = default_of(function, parameter)
     annotated = _annotated(parameter.annotation)
     if annotated is not None:
         if annotated.kind is Kind.NUMBER:
@@ -140,7 +140,8 @@ def _named_tensor(name: str, value: Value) -> Value:
     return value
 
 
-def _default_of(function: FunctionNode, parameter: ast.arg) -> ast.expr | None:
+def default_of(function: FunctionNode, parameter: ast.arg) -> ast.expr | None:
+    """The default value of a parameter, if it has one."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     if parameter in positional:
