@@ -90,10 +90,24 @@ def _outcomes(reader: Reader, wanted: Sequence[str], processes: int) -> Iterator
 
 
 def analyze_source(
-    source: bytes | str, path: str = "<source>", *, options: AnalyzerOptions = DEFAULT_OPTIONS
+    source: bytes | str,
+    path: str = "<source>",
+    *,
+    options: AnalyzerOptions = DEFAULT_OPTIONS,
+    root: Path | None = None,
+    beside: Sequence[str] = (),
 ) -> StaticAnalysis:
-    """Analyses one file given as text or bytes, as if it stood alone at `path`. Never raises for its content."""
-    return _joined([analyze_text(source, path, Surroundings(ModuleLayout([path])), options)], [path], [path])
+    """Analyses one file given as text or bytes as if it stood at `path`. Never raises for its content.
+
+    It stands alone there, unless `root` names a directory: then `beside` are the other files of the snapshot.
+    """
+    if root is None:
+        return _joined([analyze_text(source, path, Surroundings(ModuleLayout([path])), options)], [path], [path])
+    reader = Reader(root, sorted({path, *beside}), options)
+    try:
+        return _joined([analyze_text(source, path, reader.surroundings, options)], [path], reader.paths)
+    finally:
+        reader.package.release()
 
 
 def _joined(results: Sequence[FileResult], paths: Sequence[str], snapshot: Sequence[str]) -> StaticAnalysis:

@@ -15,7 +15,8 @@ from gradproof_probe.checks import ALL_CHECKS
 
 from analyzer.registry import all_rules
 from services.checks.documentation import CheckDocumentation
-from services.documentation import check_page, rule_page, rules_table, settings_table
+from services.documentation import check_page, rule_page, rules_table
+from services.documentation.settings import settings_table
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

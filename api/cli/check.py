@@ -1,46 +1,55 @@
-"""`gradproof check`: the whole analysis of local files, no server needed."""
+"""`gradproof check`: the whole analysis of local files, no server needed.
+
+Reading alone (`--static-only`) is what editors and commit hooks do, so that way loads neither a worker nor a database.
+"""
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import re
-import subprocess
-import tarfile
-import tempfile
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from analyzer.engine import analyze_files
+from analyzer.registry import rules_named
 from api.cli.console import deliver, people
 from services.analyses.model import AnalysisOptions
+from services.analyses.reading import SUFFIXES
+from services.analyses.static import digest_of, digest_of_buffer, read_buffer, read_place, static_report
+from services.configuration import is_configured
 from services.problems import BadInputError
+from services.reports.baseline import baseline_of, compared, read_baseline, write_baseline
 from services.reports.document import Report
 from services.reports.formats import FORMATS, Rendering, report_format
-from services.reports.sources import TreeSources
-from services.settings import Settings, read_settings
-from services.snapshots.archives import read_archive
-from services.snapshots.directories import read_directory
-from services.snapshots.git import fetch
-from services.snapshots.model import SourceTree
-from services.snapshots.store import SnapshotStore
-from worker.local import LocalAnalysis, LocalOptions, SilentProgress
+from services.reports.sources import DirectorySources, Sources, TreeSources
+from services.snapshots.errors import EmptyTreeError, PythonFileTooLargeError
+from services.snapshots.limits import DEFAULT_LIMITS, size_text
+from services.snapshots.places import local_place, top_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from services.settings import Settings
+    from services.snapshots.model import SourceTree
+    from worker.local import SilentProgress
 
 Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]  # the choices are data
-
 
 # A scheme (https://, also ext:: and file://, which are refused by name), or the host part of git's scp form.
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[\w.-]+@[\w.-]+:")
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+_STDIN = "-"
+# What is read from stdin is one file; larger ones than this are refused by the analyzer anyway.
+_MAX_STDIN = 80 * 2**20
 
 
 class Device(StrEnum):
@@ -48,20 +57,6 @@ class Device(StrEnum):
 
     CPU = "cpu"
     CUDA = "cuda"
-
-
-class BaseError(BadInputError):
-    """What --base names is neither a report nor something that git knows."""
-
-    code = "base"
-    title = "The base can't be used"
-
-
-class PathsError(BadInputError):
-    """The paths to check have nothing in common."""
-
-    code = "paths"
-    title = "The paths can't be checked together"
 
 
 class PythonError(BadInputError):
@@ -78,6 +73,32 @@ class NothingToReadError(BadInputError):
     title = "There is nothing to check"
 
 
+class StdinError(BadInputError):
+    """Source is to come from stdin, and something does not go with that."""
+
+    code = "stdin"
+    title = "The input can't be read from stdin"
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the command line asks for, beside the paths."""
+
+    options: AnalysisOptions
+    known: frozenset[str]
+    writes_baseline: bool
+    root: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A report, where its lines are quoted from, and the files that were asked for (None: all there are)."""
+
+    report: Report
+    sources: Sources
+    asked: frozenset[str] | None
+
+
 def register(app: typer.Typer) -> None:
     """Add `check` to the command line."""
     app.command("check")(check)
@@ -85,10 +106,14 @@ def register(app: typer.Typer) -> None:
 
 def check(
     paths: list[str] = typer.Argument(
-        metavar="PATH…", help="A directory, Python files, an archive (.zip, .tar, .tar.gz), or an https git URL."
+        metavar="PATH…",
+        help="Directories, Python files, notebooks; an archive (.zip, .tar, .tar.gz); an https git URL; - for stdin.",
     ),
     static_only: bool = typer.Option(False, "--static-only", help="Read only: run nothing."),
-    rules: str = typer.Option("", help="Only these rules: ids, names, or beginnings of ids, with commas between."),
+    select: str = typer.Option(
+        "", "--select", "--rules", help="Only these rules: ids, names, or beginnings of ids, with commas between."
+    ),
+    ignore: str = typer.Option("", help="Not these rules, named likewise."),
     checks: str = typer.Option("", help="Only these checks, with commas between."),
     device: Device = typer.Option(
         Device.CPU, help="cuda: device_compare compares CUDA with the CPU. All other checks run on the CPU."
@@ -96,39 +121,47 @@ def check(
     output_format: Format = typer.Option("text", "--format", help="How the report is written."),
     output: Path | None = typer.Option(None, help="Write the report to this file instead of stdout."),
     base: str = typer.Option("", help="A git ref, or a JSON report: only what is not in it counts as new."),
+    baseline: Path | None = typer.Option(None, help="A baseline: only what is not in it counts as new."),
+    write_to: Path | None = typer.Option(
+        None, "--write-baseline", help="Write a baseline that knows everything found now."
+    ),
+    root: Path | None = typer.Option(
+        None, help="Name files relative to this directory, whose configuration counts. Else: where the nearest one is."
+    ),
+    stdin_filename: str = typer.Option("", help="With -: the file that stdin stands for. Nothing is run."),
     python: Path | None = typer.Option(None, help="The Python that runs the code; it needs torch."),
     sandbox: bool = typer.Option(
         True, "--sandbox/--no-sandbox", help="--no-sandbox: run the code unconfined. Only for code of your own."
     ),
 ) -> None:
-    """Check a directory, file, archive or git URL: read it, run it in a sandbox, and say what was found.
+    """Check directories, files, an archive or a git URL: read them, run them in a sandbox, and say what was found.
 
     Exit codes: 0 the gate passed; 1 it failed; 2 the input can't be used; 3 Gradproof or its surroundings failed.
     """
-    options = AnalysisOptions.parse({"static_only": static_only, "checks": _words(checks), "rules": _words(rules)})
-    settings = _settings(python, sandbox=sandbox)
-    console = people()
-    with _tree(paths, settings) as (tree, only), _progress(console) as progress:
-        _require_python(tree if only is None else only, paths)
-        analysis = LocalAnalysis.run(
-            tree,
-            settings=settings,
-            options=LocalOptions(
-                analysis=options,
-                device=device.value,
-                known=_known(base, Path(paths[0])) if base else None,
-                only=only,
-            ),
-            progress=progress,
-        )
-        report = analysis.report
-        sources = TreeSources(tree)
-        text = report_format(output_format.value).render(
-            report, Rendering(sources=sources, colour=_coloured(output), width=_width(console))
-        )
-    deliver(text, output)
-    if output is not None or output_format.value != "text":
-        console.print(summary(report))
+    options = AnalysisOptions.parse(
+        {"static_only": static_only, "checks": _words(checks), "rules": _words(select), "ignore": _words(ignore)}
+    )
+    _require_executable(python)
+    known = read_baseline(baseline) if baseline is not None else None
+    wanted = _Wanted(
+        options=options,
+        known=(known.fingerprints if known is not None else frozenset()) | _of_base(base, paths, root),
+        writes_baseline=write_to is not None,
+        root=root,
+    )
+    with _read(paths, stdin_filename, wanted, device, python, sandbox=sandbox) as read:
+        report = read.report
+        if known is not None and baseline is not None:
+            gone = compared(known, baseline, report.findings, rules=_rules(options), asked=read.asked)
+            report = report.model_copy(update={"baseline": gone})
+        if write_to is not None:
+            write_baseline(baseline_of(report.findings), write_to)
+        rendering = Rendering(sources=read.sources, colour=_coloured(output), width=_width(people()))
+        deliver(report_format(output_format.value).render(report, rendering), output)
+    if output is not None or output_format.value not in ("text", "github"):
+        people().print(summary(report))
+    if write_to is not None:
+        people().print(f"{len(report.findings)} findings are known from now on.", highlight=False)
     if not report.gate.passed:
         raise typer.Exit(1)
 
@@ -139,23 +172,142 @@ def summary(report: Report) -> str:
     verdicts = ", ".join(f"{count} {name}" for name, count in sorted(report.summary.checks.items())) or "none"
     gate = "[green]passed[/]" if report.gate.passed else "[red]failed[/]"
     targets = report.summary.targets
-    return f"Gate {gate}. Findings: {findings}. Targets run: {targets.run} of {targets.found}. Checks: {verdicts}."
-
-
-def _require_python(files: Iterable[str], paths: list[str]) -> None:
-    if not any(file.endswith(".py") for file in files):
-        raise NothingToReadError(f"there is no Python file (.py) in {', '.join(paths)}")
+    line = f"Gate {gate}. Findings: {findings}. Targets run: {targets.run} of {targets.found}. Checks: {verdicts}."
+    if report.baseline is not None and report.baseline.gone:
+        line += f" No longer found of the baseline: {len(report.baseline.gone)}."
+    return line
 
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def _rules(options: AnalysisOptions) -> frozenset[str] | None:
+    """The rules that were asked for; None for all."""
+    if not options.rules and not options.ignore:
+        return None
+    return rules_named(options.rules or ("ALL",)) - rules_named(options.ignore)
+
+
+def _of_base(base: str, paths: list[str], root: Path | None) -> frozenset[str]:
+    if not base:
+        return frozenset()
+    from api.cli.base import known_of  # noqa: PLC0415 - subprocess and tarfile are for those who ask
+
+    place = Path(paths[0]).resolve()
+    return known_of(base, top_of([place], is_configured, root=root)[0] if place.exists() else place)
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _read(
+    paths: list[str], stdin_filename: str, wanted: _Wanted, device: Device, python: Path | None, *, sandbox: bool
+) -> Iterator[_Read]:
+    started = datetime.now(UTC)
+    if _STDIN in paths or stdin_filename:
+        yield _read_stdin(paths, stdin_filename, wanted, started)
+    elif wanted.options.static_only and _is_local(paths):
+        place = local_place(paths, SUFFIXES, is_configured, root=wanted.root)
+        _require_python(place.asked, paths)
+        outcome = read_place(place, wanted.options, processes=os.cpu_count() or 1)
+        report = static_report(
+            outcome,
+            digest_of(place),
+            known=wanted.known,
+            everything_known=wanted.writes_baseline,
+            started=started,
+        )
+        yield _Read(report, DirectorySources(place.base), place.only)
+    else:
+        with _run(paths, wanted, device, python, sandbox=sandbox) as read:
+            yield read
+
+
+def _read_stdin(paths: list[str], stdin_filename: str, wanted: _Wanted, started: datetime) -> _Read:
+    if paths != [_STDIN]:
+        raise StdinError("--stdin-filename goes with - as the only path")
+    if not stdin_filename:
+        raise StdinError("- needs --stdin-filename, the file that stdin stands for: its place decides what counts")
+    if not stdin_filename.endswith(SUFFIXES):
+        raise StdinError(f"--stdin-filename {stdin_filename} has to end in {' or '.join(SUFFIXES)}")
+    source = sys.stdin.buffer.read(_MAX_STDIN + 1)
+    file = Path(stdin_filename).resolve()
+    directory = next(place for place in file.parents if place.is_dir())
+    top, is_chosen = top_of([directory], is_configured, root=wanted.root)
+    if not is_chosen and not is_configured(top):
+        # Nothing says where names begin: the working directory does, as the name given is most often relative to it.
+        top = Path.cwd() if file.is_relative_to(Path.cwd()) else file.parent
+    name = file.relative_to(top).as_posix()
+    place = local_place([str(top)], SUFFIXES, is_configured, root=top)
+    outcome = read_buffer(source, name, place, wanted.options)
+    report = static_report(
+        outcome,
+        digest_of_buffer(source, name),
+        known=wanted.known,
+        everything_known=wanted.writes_baseline,
+        started=started,
+    )
+    return _Read(report, TreeSources({name: source}), frozenset({name}))
+
+
+def _is_local(paths: list[str]) -> bool:
+    """Whether these are files and directories to be read where they are; archives and URLs are unpacked first."""
+    if len(paths) > 1:
+        return True
+    path = Path(paths[0])
+    if path.is_file() and path.name.endswith(_ARCHIVES):
+        return False
+    return path.exists() or not _REMOTE.match(paths[0])
+
+
+def _require_python(files: tuple[str, ...] | Mapping[str, bytes] | frozenset[str], paths: list[str]) -> None:
+    for path in map(Path, paths):
+        if path.is_file() and path.suffix == ".py" and path.stat().st_size > DEFAULT_LIMITS.kept_file:
+            limit = size_text(DEFAULT_LIMITS.kept_file)
+            raise PythonFileTooLargeError(f"{path} is too large: a Python file may have {limit}", member=str(path))
+    if not any(file.endswith(SUFFIXES) for file in files):
+        if all(path.is_dir() and not any(path.iterdir()) for path in map(Path, paths)):
+            raise EmptyTreeError("there are no files to analyse")
+        raise NothingToReadError(f"there is no Python file (.py) or notebook (.ipynb) in {', '.join(paths)}")
+
+
+# --- reading and running -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _run(paths: list[str], wanted: _Wanted, device: Device, python: Path | None, *, sandbox: bool) -> Iterator[_Read]:
+    from worker.local import LocalAnalysis, LocalOptions  # noqa: PLC0415 - reading alone does not need a worker
+
+    settings = _settings(python, sandbox=sandbox)
+    with _tree(paths, settings, wanted.root) as (tree, only), _progress(people()) as progress:
+        _require_python(tree if only is None else only, paths)
+        analysis = LocalAnalysis.run(
+            tree,
+            settings=settings,
+            options=LocalOptions(
+                analysis=wanted.options,
+                device=device.value,
+                known=wanted.known,
+                everything_known=wanted.writes_baseline,
+                only=only,
+            ),
+            progress=progress,
+        )
+        yield _Read(analysis.report, TreeSources(tree), only)
+
+
+def _require_executable(python: Path | None) -> None:
+    if python is not None and not (python.is_file() and os.access(python, os.X_OK)):
+        raise PythonError(f"--python {python} is not an executable file")
+
+
 def _settings(python: Path | None, *, sandbox: bool) -> Settings:
+    from services.settings import read_settings  # noqa: PLC0415 - only runs have settings
+
     changes: dict[str, Any] = {}
     if python is not None:
-        if not (python.is_file() and os.access(python, os.X_OK)):
-            raise PythonError(f"--python {python} is not an executable file")
         # Not resolved: the python of a virtual environment is a link, and its place is what makes it that environment.
         changes["python"] = python.absolute()
     if not sandbox:
@@ -164,80 +316,32 @@ def _settings(python: Path | None, *, sandbox: bool) -> Settings:
 
 
 @contextmanager
-def _tree(words: list[str], settings: Settings) -> Iterator[tuple[SourceTree, frozenset[str] | None]]:
+def _tree(
+    paths: list[str], settings: Settings, root: Path | None
+) -> Iterator[tuple[SourceTree, frozenset[str] | None]]:
     """The tree to read and, when only parts of it were asked for, the files that count."""
-    if len(words) == 1:
-        with _single(words[0], settings) as tree:
+    from services.snapshots.directories import read_directory  # noqa: PLC0415
+
+    if not _is_local(paths):
+        with _fetched(paths[0], settings) as tree:
             yield tree, None
         return
-    paths = [Path(word) for word in words]
-    absolute = [path.absolute() for path in paths]
-    missing = [path for path in paths if not path.exists()]
-    if missing:
-        raise PathsError(f"{missing[0]} does not exist", path=str(missing[0]))
-    top = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in absolute]))
-    if top == Path(top.anchor):
-        raise PathsError("the paths have no directory in common but the root of the file system: check them apart")
-    with read_directory(top) as tree:
-        wanted = [Path(tree.prefix, path.relative_to(top)).as_posix() for path in absolute]
-        only = frozenset(file for file in tree for want in wanted if want in (".", file) or file.startswith(f"{want}/"))
-        yield tree, only
+    place = local_place(paths, SUFFIXES, is_configured, root=root)
+    lone = place.names if len(place.names) == 1 and len(paths) == 1 and Path(paths[0]).is_file() else ()
+    with read_directory(Path(paths[0]) if lone == (Path(paths[0]).name,) else place.top) as tree:
+        yield tree, None if place.only is None or lone else place.only & frozenset(tree)
 
 
-def _single(word: str, settings: Settings) -> SourceTree:
+def _fetched(word: str, settings: Settings) -> SourceTree:
+    from services.snapshots.archives import read_archive  # noqa: PLC0415
+    from services.snapshots.git import fetch  # noqa: PLC0415
+
     path = Path(word)
-    if not path.exists() and _REMOTE.match(word):
-        tree, _ = fetch(word, None, settings)
-        return tree
-    if path.is_file() and path.name.endswith(_ARCHIVES):
+    if path.exists():
         with path.open("rb") as stream:
             return read_archive(stream, path.name)
-    return read_directory(path)
-
-
-def _known(base: str, path: Path) -> frozenset[str]:
-    """The fingerprints of the base: those of a report, or what reading the tree of a git ref brings."""
-    report = Path(base)
-    if report.is_file():
-        try:
-            document = Report.model_validate(json.loads(report.read_text(encoding="utf-8")))
-        except (ValueError, OSError) as error:
-            raise BaseError(f"{base} is not a report of Gradproof: {error}".split("\n", 1)[0], base=base) from error
-        return frozenset(finding.fingerprint for finding in document.findings)
-    return _fingerprints_of_ref(base, path)
-
-
-def _fingerprints_of_ref(ref: str, path: Path) -> frozenset[str]:
-    """Read, never run, the tree of a ref of the local repository around `path`."""
-    where = path if path.is_dir() else path.parent
-    if ref.startswith("-"):
-        raise BaseError(f"{ref!r} is no git ref", base=ref)
-    command = ["git", "-C", str(where), "archive", "--format=tar", f"{ref}:./"]
-    try:
-        archive = subprocess.run(command, capture_output=True, check=False, timeout=120)
-    except FileNotFoundError as error:
-        raise BaseError("git is not installed, and --base names no report file", base=ref) from error
-    if archive.returncode:
-        said = archive.stderr.decode(errors="replace").strip().splitlines()
-        raise BaseError(f"{ref!r} is neither a report file nor a git ref: {said[-1] if said else ''}", base=ref)
-    with tempfile.TemporaryDirectory(prefix="gradproof-base-") as directory:
-        top = Path(directory) / where.resolve().name  # a package's own name is part of the paths
-        top.mkdir(exist_ok=True)
-        _unpack_files(archive.stdout, top)
-        place = top if path.is_dir() else top / path.name
-        if not place.exists():
-            return frozenset()
-        with read_directory(place) as tree:
-            store = SnapshotStore(Path(directory) / ".git" / "snapshots")  # below .git, which no reader enters
-            source = store.path(store.put(tree).digest)
-            findings = analyze_files(source, [file for file in tree if file.endswith(".py")]).findings
-            return frozenset(finding.fingerprint for finding in findings)
-
-
-def _unpack_files(archive: bytes, directory: Path) -> None:
-    """The regular files of an archive that git has just made of the user's own repository."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
-        members.extractall(directory, [member for member in members if member.isfile()], filter="data")
+    tree, _ = fetch(word, None, settings)
+    return tree
 
 
 class _TerminalProgress:
@@ -261,6 +365,17 @@ class _TerminalProgress:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[SilentProgress | _TerminalProgress]:
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )  # fmt: skip
+
+    from worker.local import SilentProgress  # noqa: PLC0415
+
     if not console.is_terminal:
         yield SilentProgress()
         return
@@ -272,7 +387,7 @@ def _progress(console: Console) -> Iterator[SilentProgress | _TerminalProgress]:
 
 
 def _coloured(output: Path | None) -> bool:
-    return output is None and Console().is_terminal and "NO_COLOR" not in os.environ
+    return output is None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def _width(console: Console) -> int:

@@ -6,15 +6,16 @@ sees a traceback unless GRADPROOF_DEBUG is set.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Final
 
 import typer
 from typer.exceptions import TyperException
 
-from api.cli import administration, check, documentation, fix, health, machine, processes, submission
 from api.cli.console import say
 from services.problems import GradproofError
 from services.version import version
@@ -22,14 +23,18 @@ from services.version import version
 # What a shell reports for a process that SIGINT ended.
 INTERRUPTED: Final = 130
 
-app = typer.Typer(
-    name="gradproof",
-    help="Proves, or disproves, that PyTorch model code computes the gradients its author believes it does.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# Which module brings which command. `check` is started anew for every commit and every pause of typing: what the other
+# commands need (a web client, a database, a broker) costs ten times of what reading a file does, so it stays unloaded.
+_MODULES: Final = {
+    "check": ("check",),
+    "fix": ("fix",),
+    "documentation": ("rules", "explain"),
+    "submission": ("submit",),
+    "processes": ("serve", "api", "worker"),
+    "machine": ("doctor",),
+    "health": ("health",),
+    "administration": ("db", "token"),
+}
 
 
 def _print_version(value: bool) -> None:
@@ -38,7 +43,6 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     _version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
@@ -47,14 +51,22 @@ def _root(
     pass
 
 
-check.register(app)
-fix.register(app)
-submission.register(app)
-processes.register(app)
-documentation.register(app)
-machine.register(app)
-health.register(app)
-administration.register(app)
+def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
+    """The command line with what these arguments ask for; with every command unless they begin with one."""
+    app = typer.Typer(
+        name="gradproof",
+        help="Proves, or disproves, that PyTorch model code computes the gradients its author believes it does.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    asked = arguments[0] if arguments else ""
+    wanted = [module for module, commands in _MODULES.items() if asked in commands]
+    for module in wanted or _MODULES:
+        importlib.import_module(f"api.cli.{module}").register(app)
+    return app
 
 
 def main() -> None:
@@ -65,7 +77,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line with these arguments; returns the exit code."""
     try:
-        result = app(args=arguments, prog_name="gradproof", standalone_mode=False)
+        result = command_line(arguments)(args=arguments, prog_name="gradproof", standalone_mode=False)
     except typer.Exit as end:
         result = end.exit_code
     except (KeyboardInterrupt, typer.Abort):

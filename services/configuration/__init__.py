@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from services.configuration.errors import ConfigurationError
 from services.configuration.model import Configuration, DeclaredTarget, Gate
-from services.configuration.reading import read_configuration
+from services.configuration.reading import is_configured, read_configuration
 from services.configuration.selection import RuleSelection
 
-__all__ = ["Configuration", "ConfigurationError", "DeclaredTarget", "Gate", "RuleSelection", "read_configuration"]
+__all__ = [
+    "Configuration",
+    "ConfigurationError",
+    "DeclaredTarget",
+    "Gate",
+    "RuleSelection",
+    "is_configured",
+    "read_configuration",
+]

@@ -101,6 +101,14 @@ def read_configuration(
     return Configuration(**fields, targets=targets, file=document.file)
 
 
+def is_configured(root: Path) -> bool:
+    """Whether a file at `root` configures Gradproof, be it right or wrong."""
+    try:
+        return _own(root) is not None or _pyproject(root) is not None
+    except ConfigurationError:
+        return True
+
+
 def _own(root: Path) -> _Document | None:
     text = _text(root, OWN_FILE)
     return None if text is None else _Document(OWN_FILE, *_parsed(OWN_FILE, text), path=())

@@ -9,8 +9,8 @@ from __future__ import annotations
 from services.database.base import Base
 from services.database.engine import build_engine
 from services.database.errors import DatabaseUnavailableError, SchemaOutdatedError
-from services.database.identifiers import new_id
 from services.database.unit_of_work import Database, UnitOfWork
+from services.identifiers import new_id
 
 __all__ = [
     "Base",

@@ -6,6 +6,6 @@ terminals, HTML or HTTP.
 
 from __future__ import annotations
 
-from services.documentation.pages import check_page, rule_page, rules_table, settings_table
+from services.documentation.pages import check_page, rule_page, rules_table
 
-__all__ = ["check_page", "rule_page", "rules_table", "settings_table"]
+__all__ = ["check_page", "rule_page", "rules_table"]

@@ -1,20 +1,15 @@
-"""Markdown pages for rules, checks and settings. See the package docstring."""
+"""Markdown pages for rules and checks. See the package docstring."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
-
-from pydantic import SecretStr
-from pydantic_core import PydanticUndefined
 
 from analyzer.registry import all_rules
 from analyzer.rules.base import Rule
 from services.checks.documentation import CheckDocumentation
 from services.checks.plan import CHECKS
-from services.settings import Settings
 
-_MADE = "<!-- Made by `make docs` from the code: change it there. -->"
+MADE = "<!-- Made by `make docs` from the code: change it there. -->"
 
 
 def rule_page(rule: Rule) -> str:
@@ -22,7 +17,7 @@ def rule_page(rule: Rule) -> str:
     documentation = rule.documentation
     return "\n".join(
         [
-            _MADE,
+            MADE,
             "",
             f"# {rule.id} {rule.name}",
             "",
@@ -76,7 +71,7 @@ def rules_table() -> str:
         for rule in all_rules()
     ]
     return "\n".join(
-        [_MADE, "", "# Rules", "", *_table(("rule", "name", "severity", "confidence", "settled by"), rows), ""]
+        [MADE, "", "# Rules", "", *table(("rule", "name", "severity", "confidence", "settled by"), rows), ""]
     )
 
 
@@ -84,7 +79,7 @@ def check_page(check: CheckDocumentation) -> str:
     """The page of one check: what it does and how its verdict comes about."""
     return "\n".join(
         [
-            _MADE,
+            MADE,
             "",
             f"# {check.name}",
             "",
@@ -102,39 +97,6 @@ def check_page(check: CheckDocumentation) -> str:
     )
 
 
-def settings_table() -> str:
-    """Every setting with its variable, default and meaning."""
-    rows = []
-    for name, field in Settings.model_fields.items():
-        rows.append((f"`GRADPROOF_{name.upper()}`", _default(name, field.default), field.description or ""))
-    return "\n".join(
-        [
-            _MADE,
-            "",
-            "# Settings",
-            "",
-            "Read from the environment. Durations are ISO 8601 (`PT30S`) or seconds; lists are JSON.",
-            "",
-            *_table(("variable", "default", "meaning"), rows),
-            "",
-        ]
-    )
-
-
-def _default(name: str, value: object) -> str:
-    if name == "data_dir":
-        return "`~/.gradproof`"
-    if name == "python":
-        return "the Python that Gradproof runs under"
-    if value is PydanticUndefined or value in (None, "", ()):
-        return "none"
-    if isinstance(value, SecretStr):
-        return "none"
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g} s"
-    return f"`{value}`"
-
-
 def _settled(rule: Rule) -> str:
     if not rule.settled_by:
         return "Reading decides it: there is nothing to run."
@@ -146,7 +108,7 @@ def _check(name: str) -> str:
     return f"`{name}`" if name in CHECKS else f"`{name}` (a check that this version does not have yet)"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return lines

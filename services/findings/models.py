@@ -12,8 +12,8 @@ from services.database.base import JsonColumn
 class FindingRow(Base):
     """What one rule says about one place of one analysis, and what running the code said about that.
 
-    `position` is its place in the order of path and line. `cell` is the cell of a notebook, 0 in other files. `verdict` starts as `not_exercised` or `static_only` and is
-    settled when the last job of the analysis ended.
+    `position` is its place in the order of path and line; `cell` is the cell of a notebook, 0 in other files. `verdict`
+    starts as `not_exercised` or `static_only` and is settled when the last job of the analysis ended.
     """
 
     __tablename__ = "findings"

@@ -68,9 +68,7 @@ def _no_failing_check(targets: Sequence[TargetResult]) -> GateCondition:
 def _no_new(severity: Severity, findings: Sequence[SettledFinding], policy: GatePolicy) -> GateCondition:
     of_severity = [settled for settled in findings if settled.finding.severity is severity]
     counting = [settled for settled in of_severity if _counts(settled, policy)]
-    places = [
-        f"{settled.finding.rule} at {settled.finding.region.place}" for settled in counting
-    ]
+    places = [f"{settled.finding.rule} at {settled.finding.region.place}" for settled in counting]
     others = len(of_severity) - len(counting)
     tail = f" ({others} more do not count: known, decided, not reproduced or not blocking)" if others else ""
     explanation = f"{len(counting)} new: {_some(places)}{tail}" if counting else f"no new {severity.value}{tail}"

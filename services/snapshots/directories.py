@@ -1,4 +1,4 @@
-"""Reads a local directory, or one Python file, into a tree.
+"""Reads a local directory, or one Python file or notebook, into a tree.
 
 Left out, and counted: what `.gitignore` files ignore is not even counted, since that can be millions of files;
 virtual environments (a `pyvenv.cfg` gives them away), installed packages, caches and version control; symbolic links,
@@ -35,6 +35,7 @@ from services.snapshots.paths import (
     UNREADABLE,
     UNUSABLE_NAME,
     VIRTUAL_ENVIRONMENT_MARK,
+    check_path,
     directory_left_out,
     shown,
 )
@@ -47,7 +48,7 @@ _EXCLUDE_FILE: Final = ".git/info/exclude"
 
 
 def read_directory(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> SourceTree:
-    """The tree at `path`: a directory, or a single `.py` file.
+    """The tree at `path`: a directory, or a single `.py` or `.ipynb` file.
 
     A directory that is itself a package (it holds `__init__.py`) keeps its name in front of every path, so that the
     package stays importable. `.gitignore` files above the directory count up to the top of its repository, unless
@@ -71,6 +72,19 @@ def read_directory(path: Path, *, limits: Limits = DEFAULT_LIMITS) -> SourceTree
         raise
 
 
+def list_directory(path: Path, suffixes: tuple[str, ...], *, limits: Limits = DEFAULT_LIMITS) -> tuple[str, ...]:
+    """The names of the files below a directory that a tree of it would hold and that end in one of the suffixes.
+
+    Nothing is read but names and `.gitignore` files. Raises `DirectoryTooSlowError`, `DirectoryError`.
+    """
+    walk = _NameWalk(path.resolve(), suffixes, limits)
+    try:
+        walk.run()
+    except PermissionError as error:
+        raise DirectoryError(f"{shown(str(path))} may not be read", path=shown(str(path))) from error
+    return tuple(sorted(walk.names))
+
+
 def _read_path(path: Path, builder: TreeBuilder, limits: Limits) -> SourceTree:
     if path.is_file():
         _read_single_file(path, builder, limits)
@@ -84,18 +98,27 @@ def _read_path(path: Path, builder: TreeBuilder, limits: Limits) -> SourceTree:
 
 
 def _read_single_file(path: Path, builder: TreeBuilder, limits: Limits) -> None:
-    if path.suffix != ".py":
-        raise DirectoryNotFoundError(f"{shown(str(path))} is neither a directory nor a .py file", path=shown(str(path)))
+    if path.suffix not in (".py", ".ipynb"):
+        raise DirectoryNotFoundError(
+            f"{shown(str(path))} is neither a directory nor a .py or .ipynb file", path=shown(str(path))
+        )
     with path.open("rb") as file:
         accepted = builder.admit(path.name, os.fstat(file.fileno()).st_size)
         if accepted is not None:
             builder.add(accepted, file.read(limits.kept_file))
 
 
+class _Uncounted:
+    """Stands where a builder would count what is left out."""
+
+    def leave_out(self, reason: str) -> None:
+        """Nobody asks."""
+
+
 class _Walk:
     """One walk over one directory."""
 
-    def __init__(self, top: Path, builder: TreeBuilder, limits: Limits) -> None:
+    def __init__(self, top: Path, builder: TreeBuilder | _Uncounted, limits: Limits) -> None:
         self._top = top
         self._builder = builder
         self._limits = limits
@@ -152,6 +175,7 @@ class _Walk:
             os.close(descriptor)
 
     def _file(self, directory: int, name: str, path: str) -> None:
+        assert isinstance(self._builder, TreeBuilder)
         try:
             descriptor = os.open(name, _OPEN_FILE, dir_fd=directory)
         except OSError:
@@ -170,6 +194,22 @@ class _Walk:
                 return
             if accepted is not None:
                 self._builder.add(accepted, _read(descriptor, status.st_size))
+
+
+class _NameWalk(_Walk):
+    """A walk that notes names."""
+
+    def __init__(self, top: Path, suffixes: tuple[str, ...], limits: Limits) -> None:
+        super().__init__(top, _Uncounted(), limits)
+        self._suffixes = suffixes
+        self.names: list[str] = []
+
+    def _file(self, directory: int, name: str, path: str) -> None:
+        if not name.endswith(self._suffixes):
+            return
+        with suppress(OSError, PathRefusedError):
+            if stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                self.names.append(check_path(path))
 
 
 def _rules_above(top: Path) -> tuple[IgnoreRules, str]:

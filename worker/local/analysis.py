@@ -16,11 +16,11 @@ from analyzer.findings import TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.reading import read_snapshot
 from services.checks.plan import CHECKS
-from services.database.identifiers import new_id
 from services.findings.hypotheses import Suspicions
 from services.findings.model import TargetResult
 from services.findings.settle import settle
 from services.gates import evaluate, retain
+from services.identifiers import new_id
 from services.reports.build import build_report
 from services.reports.document import (
     AnalysisInfo,
@@ -62,13 +62,15 @@ _MAXIMUM_ROUNDS: Final = 50
 class LocalOptions:
     """What one run may choose beside `AnalysisOptions`.
 
-    `known` holds the fingerprints of the base, or is None without one: then every finding is new. `only` limits the
+    `known` holds the fingerprints of the base, or is None without one: then every finding is new. With
+    `everything_known` none is. `only` limits the
     findings and targets to some of the tree's files (None: all).
     """
 
     analysis: AnalysisOptions = field(default_factory=AnalysisOptions)
     device: Device = "cpu"
     known: frozenset[str] | None = None
+    everything_known: bool = False
     only: frozenset[str] | None = None
     seed: int = 0
 
@@ -284,7 +286,11 @@ def _report(
     snapshot: Snapshot, outcome: StaticOutcome, runs: _Runs, options: LocalOptions, created: datetime
 ) -> Report:
     targets = runs.results()
-    findings = settle(retain(outcome.analysis.findings, outcome.policy), targets, known=options.known or frozenset())
+    found = retain(outcome.analysis.findings, outcome.policy)
+    known = options.known or frozenset()
+    if options.everything_known:
+        known = frozenset(finding.fingerprint for finding in found)
+    findings = settle(found, targets, known=known)
     status, reason = runs.ending()
     finished = datetime.now(UTC)
     return build_report(

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-
-from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from typing import TYPE_CHECKING
 
 from services.reports.document import Report
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.untrusted import visible
-from services.reports.view import view
+
+if TYPE_CHECKING:  # the template engine is loaded by who writes HTML, not by everybody who knows the formats
+    from jinja2 import BaseLoader, Environment, PackageLoader
+    from markupsafe import Markup
 
 
 def environment(loader: BaseLoader) -> Environment:
     """A template engine that escapes everything, shows what is invisible, and refuses unknown names."""
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415
+
     engine = Environment(
         loader=loader,
         autoescape=True,
@@ -34,6 +37,8 @@ def environment(loader: BaseLoader) -> Environment:
 
 def prose(text: str) -> Markup:
     """A sentence with what stands between back-ticks set as code; a lone back-tick stays one. Escaped throughout."""
+    from markupsafe import Markup, escape  # noqa: PLC0415
+
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:
         parts[-2:] = ["`".join(parts[-2:])]
@@ -44,6 +49,8 @@ def prose(text: str) -> Markup:
 
 def templates() -> PackageLoader:
     """The templates that the report page shares."""
+    from jinja2 import PackageLoader  # noqa: PLC0415
+
     return PackageLoader("services.reports.formats", "templates")
 
 
@@ -53,6 +60,8 @@ def stylesheet() -> str:
 
 
 def _finalize(value: object) -> object:
+    from markupsafe import Markup  # noqa: PLC0415
+
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -70,4 +79,6 @@ class HtmlFormat(ReportFormat):
     extension = "html"
 
     def render(self, report: Report, rendering: Rendering) -> str:
+        from services.reports.view import view  # noqa: PLC0415
+
         return _environment().get_template("report.html").render(view=view(report, rendering.sources))
