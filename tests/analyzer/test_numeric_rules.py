@@ -27,6 +27,7 @@ LOCATED = {
     "case_032": "GP102",
     "case_033": "GP110",
     "case_035": "GP103",
+    "case_037": "GP130",
     "case_062": "GP128",
 }
 INNOCENT = [json.loads(line) for line in (CASES / "manifest_neg.jsonl").read_text().splitlines()]
