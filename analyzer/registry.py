@@ -8,11 +8,25 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 import analyzer.rules
 from analyzer.rules.base import Rule
+
+# What the first digit of an id says.
+SECTIONS: Mapping[str, str] = {
+    "GP0": "Notes of the analyzer itself",
+    "GP1": "Numerical domain",
+    "GP2": "Gradients that are cut off",
+    "GP3": "Custom autograd Functions",
+    "GP4": "In-place operations",
+    "GP5": "torch.compile",
+    "GP6": "Devices and dtypes",
+    "GP7": "Training steps",
+    "GP8": "Checkpointing",
+    "GP9": "torch's API",
+}
 
 
 class DuplicateRuleError(ValueError):

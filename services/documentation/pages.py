@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analyzer.registry import all_rules
+from analyzer.findings import FixSafety
+from analyzer.registry import SECTIONS, all_rules
 from analyzer.rules.base import Rule
 from services.checks.documentation import CheckDocumentation
 from services.checks.plan import CHECKS
@@ -21,8 +22,8 @@ def rule_page(rule: Rule) -> str:
             "",
             f"# {rule.id} {rule.name}",
             "",
-            f"Severity **{rule.severity}**, confidence **{rule.confidence}**. {_settled(rule)} "
-            f"Holds for torch {rule.torch_versions}.",
+            f"{SECTIONS[rule.id[:3]]}. Severity **{rule.severity}**, confidence **{rule.confidence}**, "
+            f"fix **{rule.fix}**. {_settled(rule)} Holds for torch {rule.torch_versions}.",
             "",
             "## What it does",
             "",
@@ -59,20 +60,38 @@ def rule_page(rule: Rule) -> str:
 
 
 def rules_table() -> str:
-    """All rules, a row each."""
-    rows = [
-        (
-            f"[{rule.id}]({rule.id}.md)",
-            rule.name,
-            rule.severity,
-            rule.confidence,
-            ", ".join(rule.settled_by) or "reading",
-        )
-        for rule in all_rules()
+    """All rules, a row each, section by section."""
+    rules = all_rules()
+    fixable = sum(rule.fix is not FixSafety.NONE for rule in rules)
+    lines = [
+        MADE,
+        "",
+        "# Rules",
+        "",
+        f"{len(rules)} rules, {fixable} of them with a fix (`gradproof fix`). A *safe* fix gives the same values "
+        "wherever the old code was finite; an *unsafe* one may change them and is applied only with `--unsafe`. "
+        "*Settled by* names the checks that confirm or refute a finding when the code is run; what *reading* settles "
+        "needs no run.",
+        "",
     ]
-    return "\n".join(
-        [MADE, "", "# Rules", "", *table(("rule", "name", "severity", "confidence", "settled by"), rows), ""]
-    )
+    head = ("rule", "name", "severity", "confidence", "fix", "settled by")
+    for beginning, title in SECTIONS.items():
+        rows = [
+            (f"[{rule.id}]({rule.id}.md)", rule.name, rule.severity, rule.confidence, _fix(rule), _checks(rule))
+            for rule in rules
+            if rule.id.startswith(beginning)
+        ]
+        if rows:
+            lines += [f"## {title} ({beginning})", "", *table(head, rows), ""]
+    return "\n".join(lines)
+
+
+def _fix(rule: Rule) -> str:
+    return "" if rule.fix is FixSafety.NONE else rule.fix.value
+
+
+def _checks(rule: Rule) -> str:
+    return ", ".join(rule.settled_by) or "reading"
 
 
 def check_page(check: CheckDocumentation) -> str:
