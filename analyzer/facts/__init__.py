@@ -5,6 +5,7 @@ Nothing in the data files is typed in by hand.
 
 from analyzer.facts.loader import Names, Operations, names, operations
 from analyzer.facts.publication import (
+    SAME_ARGUMENTS,
     Deprecation,
     Deprecations,
     GraphBreaks,
@@ -17,6 +18,7 @@ from analyzer.facts.publication import (
 )
 
 __all__ = [
+    "SAME_ARGUMENTS",
     "Deprecation",
     "Deprecations",
     "GraphBreaks",

@@ -14,7 +14,7 @@ from typing import Any
 from analyzer.facts.loader import read_facts
 
 SAME_ARGUMENTS = "args..."
-_ANY_POSITIONAL, _ANY_KEYWORD, _POSITIONAL_END = "*…", "**…", "*"
+_ANY_POSITIONAL, _ANY_KEYWORD, _POSITIONAL_END, _PARSED_IN_C = "*…", "**…", "*", "~"
 # Names that the C++ functions accept for the ones in their signatures, so that code for NumPy runs.
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
 
@@ -65,6 +65,7 @@ class _Form:
     required: frozenset[str]
     more_positional: bool
     more_keywords: bool
+    takes_numpy_names: bool
 
     @classmethod
     def read(cls, text: str) -> _Form:
@@ -72,12 +73,14 @@ class _Form:
         named: set[str] = set()
         required: set[str] = set()
         only_positional: set[str] = set()
-        more_positional = more_keywords = ended = False
+        more_positional = more_keywords = ended = takes_numpy_names = False
         for word in text.split():
             if word == _ANY_POSITIONAL:
                 more_positional = ended = True
             elif word == _ANY_KEYWORD:
                 more_keywords = True
+            elif word == _PARSED_IN_C:
+                takes_numpy_names = True
             elif word == _POSITIONAL_END:
                 ended = True
             else:
@@ -97,11 +100,17 @@ class _Form:
             frozenset(required),
             more_positional,
             more_keywords,
+            takes_numpy_names,
         )
 
+    def name_of(self, keyword: str) -> str:
+        """The parameter that a keyword stands for."""
+        if keyword in self.keywords or not self.takes_numpy_names:
+            return keyword
+        return _NUMPY_NAMES.get(keyword, keyword)
+
     def knows(self, keyword: str) -> bool:
-        known = keyword in self.keywords or _NUMPY_NAMES.get(keyword, keyword) in self.keywords
-        return known or self.more_keywords
+        return self.more_keywords or self.name_of(keyword) in self.keywords
 
     def accepts(self, positional: int, keywords: Collection[str]) -> bool:
         if positional > len(self.positional) and not self.more_positional:
@@ -109,7 +118,7 @@ class _Form:
         if not all(self.knows(keyword) for keyword in keywords):
             return False
         given = set(self.positional[:positional])
-        named = {_NUMPY_NAMES.get(k, k) if k not in self.keywords else k for k in keywords}
+        named = {self.name_of(keyword) for keyword in keywords}
         if given & named:
             return False
         return self.required <= given | named
@@ -156,7 +165,7 @@ class Signatures:
         forms = self._of(name)
         if len(forms) != 1:
             return []
-        given = {*forms[0].positional[:positional], *keywords, *(_NUMPY_NAMES.get(k, k) for k in keywords)}
+        given = {*forms[0].positional[:positional], *map(forms[0].name_of, keywords)}
         return [parameter for parameter in forms[0].positional if parameter in forms[0].required - given]
 
     def positions(self, name: str) -> tuple[str, ...]:

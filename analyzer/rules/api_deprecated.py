@@ -9,13 +9,11 @@ import ast
 from collections.abc import Iterable
 
 from analyzer.context import FileContext
-from analyzer.facts import Deprecation, deprecations, signatures
+from analyzer.facts import SAME_ARGUMENTS, Deprecation, deprecations, signatures
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.torch_names import torch_names
 from analyzer.version_guards import asked_names, is_guarded
-
-_ARGUMENTS = "args..."
 
 
 class DeprecatedTorchName(Rule):
@@ -128,22 +126,27 @@ def _fix(file: FileContext, node: ast.expr, entry: Deprecation) -> Rewrite | Non
     spelled = file.spelling(entry.replacement) if entry.replacement and entry.arguments else None
     if spelled is None:
         return None
-    if entry.arguments == _ARGUMENTS:
+    if entry.arguments == SAME_ARGUMENTS:
         return Rewrite(FixSafety.SAFE, (Replacement(node, spelled),))
-    before, _, after = (part.strip(" ,") for part in entry.arguments.partition(_ARGUMENTS))
+    before, _, after = (part.strip(" ,") for part in entry.arguments.partition(SAME_ARGUMENTS))
     call = file.parent(node)
     if isinstance(call, ast.Call) and call.func is node:
-        given = [file.source(argument) for argument in call.args]
-        given.extend(f"{keyword.arg}={file.source(keyword.value)}" for keyword in call.keywords if keyword.arg)
-        if len(given) != len(call.args) + len(call.keywords) or any("\n" in text for text in given):
-            return None
-        if call.args and before and not _same_order(file.qualified_name(node) or "", entry.replacement, len(call.args)):
-            return None
-        arguments = ", ".join(part for part in (before, *given, after) if part)
-        return Rewrite(FixSafety.SAFE, (Replacement(call, f"{spelled}({arguments})"),))
+        arguments = _arguments(file, call, before, after, entry.replacement)
+        return Rewrite(FixSafety.SAFE, (Replacement(call, f"{spelled}({arguments})"),)) if arguments else None
     if _decorates(file, node) and after:
         return Rewrite(FixSafety.SAFE, (Replacement(node, f"{spelled}({after})"),))
     return None
+
+
+def _arguments(file: FileContext, call: ast.Call, before: str, after: str, new: str) -> str | None:
+    """The arguments of the new call; None where they can't be carried over."""
+    given = [file.source(argument) for argument in call.args]
+    given.extend(f"{keyword.arg}={file.source(keyword.value)}" for keyword in call.keywords if keyword.arg)
+    if len(given) != len(call.args) + len(call.keywords) or any("\n" in text for text in given):
+        return None
+    if call.args and before and not _same_order(file.qualified_name(call.func) or "", new, len(call.args)):
+        return None
+    return ", ".join(part for part in (before, *given, after) if part)
 
 
 def _same_order(old: str, new: str, count: int) -> bool:

@@ -24,14 +24,15 @@ MODULES = (
     *("torch.sparse", "torch.nested", "torch.jit", "torch.library", "torch.backends.cuda", "torch.mps", "torch.export"),
 )
 _OPERATOR_PREFIXES = {"torch.linalg": "linalg_", "torch.fft": "fft_", "torch.special": "special_"}
-POSITIONAL_END, ANY_POSITIONAL, ANY_KEYWORD = "*", "*…", "**…"
+POSITIONAL_END, ANY_POSITIONAL, ANY_KEYWORD, PARSED_IN_C = "*", "*…", "**…", "~"
 
 
 def signatures_document(version: str) -> dict[str, object]:
     """`calls`: full name → its forms, separated by `|`.
 
     A form is the names of its parameters: those with a default end in `=`, `*` ends the positional ones, `*…` stands
-    for any further positional arguments, `**…` for any keywords, `/name` can only be given by position.
+    for any further positional arguments, `**…` for any keywords, `/name` can only be given by position. A form that
+    begins with `~` is parsed in C++, which takes NumPy's names (`axis`, `keepdims`) as well.
     """
     stubs = _read_stubs()
     found: dict[str, str] = {}
@@ -105,7 +106,8 @@ def _read_stubs() -> dict[str, list[str]]:
 def _stub_form(arguments: ast.arguments) -> str:
     positional = [*arguments.posonlyargs, *arguments.args]
     without_default = len(positional) - len(arguments.defaults)
-    words = [f"{_said(a.arg)}{'=' if i >= without_default else ''}" for i, a in enumerate(positional)]
+    words = [PARSED_IN_C]
+    words.extend(f"{_said(a.arg)}{'=' if i >= without_default else ''}" for i, a in enumerate(positional))
     if arguments.vararg is not None:
         words.append(ANY_POSITIONAL)
     elif arguments.kwonlyargs:
@@ -124,7 +126,7 @@ def _schema_forms(operator: str) -> list[str]:
 
 
 def _schema_form(schema: torch._C.FunctionSchema) -> Iterator[str]:
-    words: list[str] = []
+    words: list[str] = [PARSED_IN_C]
     ended = False
     for argument in schema.arguments:
         if argument.kwarg_only and not ended:
