@@ -6,7 +6,7 @@ What can't be counted for certain is not counted. This module must not know rule
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.context import FileContext
@@ -40,6 +40,22 @@ def own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
 def is_none(expression: ast.expr | None) -> bool:
     """Whether an item of a `return` is the constant None."""
     return expression is None or (isinstance(expression, ast.Constant) and expression.value is None)
+
+
+def end_is_reached(block: Sequence[ast.stmt]) -> bool:
+    """Whether control can come to the end of a block; of `match` and `try` it is taken not to."""
+    last = block[-1] if block else None
+    reached = True
+    match last:
+        case ast.Return() | ast.Raise() | ast.Continue() | ast.Break() | ast.Match() | ast.Try() | ast.Assert():
+            reached = False
+        case ast.If(body=body, orelse=other):
+            reached = not other or end_is_reached(body) or end_is_reached(other)
+        case ast.With(body=body) | ast.AsyncWith(body=body):
+            reached = end_is_reached(body)
+        case ast.While(test=ast.Constant(value=True)):
+            reached = False
+    return reached
 
 
 class Returns:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from analyzer.autograd_functions import AutogradFunction, autograd_functions
 from analyzer.context import FileContext
-from analyzer.findings import Confidence, Severity
-from analyzer.gradient_returns import Gradients, own_nodes
-from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.function_edits import line_after
+from analyzer.gradient_returns import Gradients, end_is_reached, own_nodes
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 
 _HEAD = "import torch\nfrom torch.autograd import Function\n\n\n"
 
@@ -31,6 +32,7 @@ class BackwardArity(Rule):
     confidence = Confidence.HIGH
     settled_by = ("gradcheck",)
     torch_versions = "2.13"
+    fix = FixSafety.UNSAFE
     triggers = ("Function",)
     documentation = Documentation(
         what_it_does=(
@@ -45,7 +47,10 @@ class BackwardArity(Rule):
         ),
         faulty_example=_function("return grad, grad"),
         right_example=_function("return grad, grad, grad"),
-        fix_safety="No automatic fix: which gradient is missing only its author knows.",
+        fix_safety=(
+            "Unsafe: None for the inputs at the end, which may not be the ones without a gradient; a tuple for a list; "
+            "`return` of the gradients that backward has named after its inputs."
+        ),
     )
     valid = (
         _function("return grad, grad, grad, None, None"),
@@ -59,6 +64,10 @@ class BackwardArity(Rule):
         _function("return grad", inputs="x, weight=2.0, bias=1.0"),
         _function("return (grad, grad) + (None,) * (ctx.count - 2)"),
         _function("raise NotImplementedError"),
+        _function("with torch.no_grad():\n    return grad, grad, grad"),
+        _function("if ctx.flag:\n    return grad, grad, grad\nelse:\n    return None, grad, grad"),
+        _function("if ctx.flag:\n    return grad, grad, grad\nraise ValueError"),
+        _function("while True:\n    return grad, grad, grad"),
         _HEAD + "class Scale(Function):\n    @classmethod\n    def forward(cls, ctx, x):\n        return x * 2\n\n"
         "    @classmethod\n    def backward(cls, ctx, grad):\n        return grad * 2\n",
         _HEAD + "class Nearest(Function):\n    @staticmethod\n    def forward(ctx, x, y):\n"
@@ -82,6 +91,16 @@ class BackwardArity(Rule):
         Invalid(_function("out = grad.clone()\nreturn out"), (13,)),
         Invalid(_function("result = (grad,) + (None,)\nreturn result"), (13,)),
         Invalid(_function("gx = grad * 2\ngw = grad * 3"), (11,)),
+        Invalid(_function("d_x = grad\nd_weight = grad\nd_bias = grad"), (11,)),
+        Invalid(_function("if ctx.frozen:\n    return None, None, None\ngx = grad\ngw = grad * 2"), (11,)),
+        Invalid(_function("if ctx.flag:\n    return grad, grad, grad"), (12,)),
+        Invalid(_function("if ctx.flag:\n    gx = grad\nelse:\n    return grad, grad, grad"), (12,)),
+        # only notes: the conditions cover every case that the author thought of
+        Invalid(
+            _function("if ctx.m == 1:\n    return grad, grad, grad\nelif ctx.m == 2:\n    return None, grad, grad"),
+            (12,),
+        ),
+        Invalid(_function("if ctx.needs_input_grad[0]:\n    return grad, grad, grad"), (12,)),
         Invalid(
             _HEAD + "class Scale(Function):\n    @staticmethod\n    def forward(x, weight):\n"
             "        return x * weight\n\n    @staticmethod\n    def setup_context(ctx, inputs, output):\n"
@@ -101,14 +120,29 @@ class BackwardArity(Rule):
                 continue
             if not function.returns:
                 if _computes_and_returns_nothing(function):
-                    yield self._hit(function, backward, 1, "backward has no return statement, which counts as one None")
+                    message = "backward has no return statement, which counts as one None"
+                    yield self._hit(function, backward, 1, message, fix=_with_return(function))
                 continue
+            open_end = _open_end(function)
+            if open_end is not None:
+                node, severity = open_end
+                message = "backward comes to its end without a return on one path, which counts as one None"
+                yield self._hit(function, node, 1, message, severity=severity, fix=_with_return(function))
             for item in function.gradients:
                 message = _complaint(function, item)
                 if message is not None:
-                    yield self._hit(function, item.statement, item.count, message)
+                    yield self._hit(function, item.statement, item.count, message, fix=_padded(function, item))
 
-    def _hit(self, function: AutogradFunction, node: ast.AST, count: int, message: str) -> Hit:
+    def _hit(
+        self,
+        function: AutogradFunction,
+        node: ast.AST,
+        count: int,
+        message: str,
+        *,
+        severity: Severity | None = None,
+        fix: Rewrite | None = None,
+    ) -> Hit:
         names = ", ".join(function.input_names)
         expected = len(function.inputs)
         least = "at least " if function.is_variadic else ""
@@ -117,6 +151,8 @@ class BackwardArity(Rule):
             f"{message}; forward takes {least}{expected} input{'s' if expected != 1 else ''} ({names})",
             hypothesis={"function": function.name, "expected": expected, "returned": count},
             related=((function.forward, "the inputs are counted here"),) if function.forward is not None else (),
+            severity=severity,
+            fix=fix,
         )
 
 
@@ -143,3 +179,59 @@ def _computes_and_returns_nothing(function: AutogradFunction) -> bool:
     if any(isinstance(node, (ast.Raise, ast.Yield, ast.YieldFrom)) for node in nodes):
         return False
     return any(isinstance(node, (ast.Assign, ast.AugAssign)) for node in nodes)
+
+
+def _open_end(function: AutogradFunction) -> tuple[ast.AST, Severity | None] | None:
+    """(where a path falls off the end of a backward that does return on others, how bad that is).
+
+    Conditions that cover every case in the author's mind (a chain of `elif`, `ctx.needs_input_grad`, whose opposite has
+    been excluded before) make it a note.
+    """
+    backward = function.backward
+    assert backward is not None
+    last = backward.body[-1]
+    if not end_is_reached(backward.body) or any(
+        isinstance(node, (ast.Yield, ast.YieldFrom)) for node in own_nodes(backward)
+    ):
+        return None
+    if not isinstance(last, ast.If):
+        # Something is worked out at the end and not returned; a loop or a call may be there for its effect.
+        computed = isinstance(last, (ast.Assign, ast.AugAssign))
+        return backward, Severity.ERROR if computed else Severity.WARNING
+    chain = len(last.orelse) == 1 and isinstance(last.orelse[0], ast.If)
+    asked = any(isinstance(node, ast.Attribute) and node.attr == "needs_input_grad" for node in own_nodes(backward))
+    return last.test, Severity.NOTE if chain or asked else Severity.WARNING
+
+
+def _with_return(function: AutogradFunction) -> Rewrite | None:
+    """`return grad_x, grad_w` at the end, where backward has named a gradient for every input."""
+    backward = function.backward
+    assert backward is not None
+    assigned = {
+        node.id for node in own_nodes(backward) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    given: list[str] = []
+    for name in function.input_names:
+        short = name.strip("_")
+        spellings = (f"grad_{short}", f"{short}_grad", f"d_{short}", f"d{short}", f"g_{short}", f"g{short}")
+        found = [spelling for spelling in spellings if spelling in assigned]
+        if len(found) != 1:
+            return None
+        given.append(found[0])
+    edit = line_after(function.file, backward.body[-1], f"return {', '.join(given)}")
+    return Rewrite(FixSafety.UNSAFE, (edit,)) if edit is not None else None
+
+
+def _padded(function: AutogradFunction, item: Gradients) -> Rewrite | None:
+    """The same gradients with None for the inputs that have none; a list becomes a tuple."""
+    value = item.statement.value if isinstance(item.statement, ast.Return) else None
+    if value is None or function.is_variadic:
+        return None
+    given = list(value.elts) if isinstance(value, (ast.Tuple, ast.List)) else [value]
+    if not isinstance(value, (ast.Tuple, ast.List)) and item.items != (value,):
+        return None  # a tuple put together elsewhere
+    missing = len(function.inputs) - len(given)
+    if missing < 0 or not given or any(isinstance(part, ast.Starred) for part in given):
+        return None
+    text = ", ".join([*(function.file.source(part) for part in given), *["None"] * missing])
+    return Rewrite(FixSafety.UNSAFE, (Replacement(value, f"({text})" if len(given) + missing > 1 else f"({text},)"),))

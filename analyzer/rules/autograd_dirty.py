@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from analyzer.autograd_functions import AutogradFunction, autograd_functions
 from analyzer.context import FileContext
 from analyzer.facts import operations
-from analyzer.findings import Confidence, Severity
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.function_edits import line_before
+from analyzer.function_memory import Memory, is_basic_index
+from analyzer.function_writes import is_collective, writes_in
 from analyzer.gradient_returns import own_nodes
-from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.syntax import FunctionNode
-from analyzer.tensor_writes import Write, writes_of
+from analyzer.rules.base import Documentation, Hit, Invalid, Rewrite, Rule
+from analyzer.syntax import FunctionNode, terminal_name
 
 _HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch.autograd import Function\n\n\n"
 
@@ -34,6 +36,7 @@ class MissingMarkDirty(Rule):
     confidence = Confidence.HIGH
     settled_by = ("gradcheck",)
     torch_versions = "2.13"
+    fix = FixSafety.UNSAFE
     triggers = ("Function",)
     documentation = Documentation(
         what_it_does=(
@@ -48,7 +51,11 @@ class MissingMarkDirty(Rule):
         ),
         faulty_example=_class("x.mul_(2)\nreturn x"),
         right_example=_class("ctx.mark_dirty(x)\nx.mul_(2)\nreturn x"),
-        fix_safety="No automatic fix: `ctx.mark_dirty` also needs the tensor to be returned.",
+        fix_safety=(
+            "Unsafe: adds `ctx.mark_dirty` where the input is returned, as it then has to be; elsewhere the input is "
+            "copied "
+            "before it is changed, so that the caller's tensor stays as it was."
+        ),
     )
     valid = (
         _class("x.mul_(2)\nctx.mark_dirty(x)\nreturn x"),
@@ -65,6 +72,8 @@ class MissingMarkDirty(Rule):
     invalid = (
         Invalid(_class("x.mul_(2)\nreturn x"), (9,)),
         Invalid(_class("x *= 2\nreturn x"), (9,)),
+        Invalid(_class("x.copy_(x * 2)\nreturn x"), (9,)),
+        Invalid(_class("return x.mul_(2)"), (9,)),
         Invalid(_class("x[x < 0] = 0\nreturn x * 2"), (9,)),
         Invalid(_class("F.relu(x, inplace=True)\nreturn x * 2"), (9,)),
         Invalid(_class("torch.mul(x, 2, out=x)\nreturn x"), (9,)),
@@ -81,9 +90,10 @@ class MissingMarkDirty(Rule):
             marked = _marked_names(function)
             if marked is None:
                 continue
+            memory = Memory(function, forward)
             positions = {name: index for index, name in enumerate(function.input_names)}
             reported: set[str] = set()
-            for write in _writes_in_order(file, forward):
+            for write in writes_in(file, own_nodes(forward)):
                 name = _written_name(file, write.target)
                 if name not in positions or name in marked or name in reported:
                     continue
@@ -94,13 +104,39 @@ class MissingMarkDirty(Rule):
                     write.node,
                     f"forward changes its input {name} in place ({write.how}) without ctx.mark_dirty({name}): whoever "
                     "uses it afterwards gets the gradient of the unchanged tensor",
+                    severity=Severity.NOTE if is_collective(write) else None,
                     hypothesis={"function": function.name, "input": name, "position": positions[name]},
+                    fix=_fix(function, forward, memory, name, write.node),
                 )
 
 
-def _writes_in_order(file: FileContext, function: FunctionNode) -> list[Write]:
-    found = [write for node in own_nodes(function) for write in writes_of(file, node)]
-    return sorted(found, key=lambda write: (write.node.lineno, write.node.col_offset))  # type: ignore[attr-defined]
+def _fix(function: AutogradFunction, forward: FunctionNode, memory: Memory, name: str, node: ast.AST) -> Rewrite | None:
+    """Mark the input where it is returned on every path; where it is not, leave the caller's tensor alone."""
+    file = function.file
+    statement, context = file.statement(node), function.context_name(forward)
+    if statement is None:
+        return None
+    returned = [item.value for item in file.returns_of(forward)]
+    if context is not None and returned and all(_returns(value, name, memory) for value in returned):
+        edit = line_before(file, statement, f"{context}.mark_dirty({name})")
+    else:
+        edit = line_before(file, statement, f"{name} = {name}.clone()")
+    return Rewrite(FixSafety.UNSAFE, (edit,)) if edit is not None else None
+
+
+def _returns(value: ast.expr | None, name: str, memory: Memory) -> bool:
+    """Whether an input itself is among what is returned; a view of it is not enough."""
+    items = value.elts if isinstance(value, ast.Tuple) else [value]
+    for item in items:
+        if isinstance(item, (ast.Name, ast.Call)) and not _is_view(item):
+            origin = memory.origin(item)
+            if origin is not None and origin.certain and origin.name == name:
+                return True
+    return False
+
+
+def _is_view(item: ast.expr) -> bool:
+    return isinstance(item, ast.Call) and operations().views(f"torch.Tensor.{terminal_name(item.func)}")
 
 
 def _written_name(file: FileContext, target: ast.expr) -> str | None:
@@ -108,7 +144,7 @@ def _written_name(file: FileContext, target: ast.expr) -> str | None:
     while True:
         if isinstance(target, ast.Name):
             return target.id
-        if (isinstance(target, ast.Subscript) and _is_basic(target.slice)) or (
+        if (isinstance(target, ast.Subscript) and is_basic_index(target.slice)) or (
             isinstance(target, ast.Attribute) and target.attr in {"T", "mT"}
         ):
             target = target.value
@@ -116,20 +152,12 @@ def _written_name(file: FileContext, target: ast.expr) -> str | None:
             method = f"torch.Tensor.{target.func.attr}"
             if file.qualified_name(target.func) is not None:
                 return None
-            if not (operations().views(method) or operations().writes(method)):
+            known = operations()
+            if not (known.views(method) or known.writes(method) or target.func.attr == "copy_"):
                 return None
             target = target.func.value
         else:
             return None
-
-
-def _is_basic(index: ast.expr) -> bool:
-    """Whether an index is made of numbers and slices alone, so that it gives a view."""
-    if isinstance(index, ast.Tuple):
-        return all(_is_basic(item) for item in index.elts)
-    if isinstance(index, ast.UnaryOp):
-        return isinstance(index.operand, ast.Constant)
-    return isinstance(index, (ast.Slice, ast.Constant))
 
 
 def _marked_names(function: AutogradFunction) -> frozenset[str] | None:

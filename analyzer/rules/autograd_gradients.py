@@ -469,7 +469,7 @@ class IgnoredGradient(Rule):
         ),
         Invalid(combined("ctx.g = x * 2\nreturn x.sum()", "return ctx.g, None", "x, n"), (14,)),
         Invalid(combined("ctx.save_for_backward(x)\nreturn x", "g = ctx.saved_tensors[0].exp()\nreturn g"), (15,)),
-        Invalid(combined("ctx.g = x\nreturn x * 2", "return ctx.g * 2", gradients="_"), (14,)),
+        Invalid(combined("ctx.g = 3\nreturn x * 2", "return ctx.g * 2", gradients="_"), (14,)),
         Invalid(combined("ctx.g = x\nreturn x * 2", "return ctx.g * 2", gradients="*grads"), (14,)),
         Invalid(
             combined("ctx.save_for_backward(x)\nreturn x * 2", "x, = ctx.saved_tensors\nreturn (\n    x + 1\n)"), (15,)

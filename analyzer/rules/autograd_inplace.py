@@ -10,37 +10,23 @@ from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.function_edits import line_before
 from analyzer.function_memory import Memory, Origin, Role
+from analyzer.function_writes import is_collective, writes_in
 from analyzer.gradient_returns import own_nodes
 from analyzer.rules.autograd_examples import combined
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import FunctionNode, terminal_name
-from analyzer.tensor_writes import Write, writes_of
-
-# Collectives of torch.distributed that put their result into the tensor they are given.
-_COLLECTIVES = frozenset({"all_reduce", "broadcast", "reduce"})
+from analyzer.syntax import FunctionNode
+from analyzer.tensor_writes import Write
 
 
 def _writes(file: FileContext, function: FunctionNode, role: Role, memory: Memory) -> Iterator[tuple[Write, Origin]]:
     """The first write into each tensor of this role, in source order."""
-    found = [write for node in own_nodes(function) for write in (*writes_of(file, node), *_further_writes(file, node))]
-    found.sort(key=lambda write: (getattr(write.node, "lineno", 0), getattr(write.node, "end_col_offset", 0)))
     seen: set[str] = set()
-    for write in found:
+    for write in writes_in(file, own_nodes(function)):
         file.check_deadline()
         origin = memory.origin(write.target)
         if origin is not None and origin.role is role and origin.name not in seen:
             seen.add(origin.name)
             yield write, origin
-
-
-def _further_writes(file: FileContext, node: ast.AST) -> Iterator[Write]:
-    """Writes that the generated table of operations does not list."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "copy_":
-        yield Write(node, node.func.value, "copy_()")
-    elif isinstance(node, ast.Call) and node.args and terminal_name(node.func) in _COLLECTIVES:
-        qualified = file.qualified_name(node.func) or ""
-        if qualified.startswith("torch.distributed."):
-            yield Write(node, node.args[0], f"{terminal_name(node.func)}()")
 
 
 def _root(target: ast.expr) -> ast.Name | None:
@@ -64,7 +50,9 @@ def _fix(file: FileContext, write: Write, origin: Origin) -> Rewrite | None:
     replacement: Replacement | None = None
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
         sign = _SIGNS[type(statement.op)]
-        text = f"{root.id} = {root.id} {sign} {file.operand_source(statement.value)}"
+        value = statement.value
+        operand = file.source(value) if isinstance(value, ast.Constant) else file.operand_source(value)
+        text = f"{root.id} = {root.id} {sign} {operand}"
         replacement = Replacement(statement, text)
     elif isinstance(statement, ast.Return):
         replacement = Replacement(root, f"{root.id}.clone()")
@@ -166,14 +154,13 @@ class GradientChangedInPlace(Rule):
                 continue
             memory = Memory(function, backward)
             for write, origin in _writes(file, backward, Role.GRADIENT, memory):
-                collective = write.how.removesuffix("()") in _COLLECTIVES
                 yield Hit(
                     write.node,
                     f"backward changes the incoming gradient `{origin.name}` in place ({write.how}): "
                     f"the same tensor may "
                     "be on its way to another branch, which then silently gets the changed values. "
                     "Work on a new tensor.",
-                    severity=Severity.NOTE if collective else None,
+                    severity=Severity.NOTE if is_collective(write) else None,
                     confidence=None if origin.certain else Confidence.MEDIUM,
                     hypothesis={"function": function.name, "gradient": origin.name, "symbol": file.symbol(write.node)},
                     related=((backward, "the gradient is handed in here"),),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from analyzer.autograd_functions import AutogradFunction, Save, Unpack, autograd_functions
 from analyzer.context import FileContext
-from analyzer.findings import Confidence, Severity
+from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.gradient_returns import own_nodes
 from analyzer.kept_values import assigned_attributes, values_are_read
-from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.syntax import FunctionNode
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.syntax import FunctionNode, dotted_name
 
 _HEAD = "import torch\nfrom torch.autograd import Function\n\n\n"
 
@@ -178,6 +179,7 @@ class TensorOnContext(Rule):
     confidence = Confidence.MEDIUM
     settled_by = ("gradcheck",)
     torch_versions = "2.13"
+    fix = FixSafety.SAFE
     triggers = ("Function",)
     documentation = Documentation(
         what_it_does=(
@@ -197,7 +199,11 @@ class TensorOnContext(Rule):
         right_example=_class(
             "ctx.save_for_backward(x, weight)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"
         ),
-        fix_safety="No automatic fix: the unpacking in backward has to be written as well.",
+        fix_safety=(
+            "Safe: `ctx.save_for_backward` takes the place of the assignments, and backward reads "
+            "`ctx.saved_tensors`. Offered "
+            "where nothing else is saved, because there can be one call only."
+        ),
     )
     valid = (
         _class(
@@ -248,43 +254,92 @@ class TensorOnContext(Rule):
             saver = function.saver
             if saver is None or not function.is_readable:
                 continue
-            context = function.context_name(saver)
-            kept = _Tensors(function)
-            for statement in own_nodes(saver):
-                if not isinstance(statement, ast.Assign):
-                    continue
-                for attribute, value in assigned_attributes(statement, context):
-                    for item in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
-                        what = kept.role(item)
-                        if what is not None and self._matters(function, attribute, what):
-                            yield self._hit(function, statement, attribute, item, what)
-                            break
+            found = list(_kept(function, saver))
+            rewrite = _saved_instead(function, saver, found)
+            for kept in found:
+                # One rewrite saves them all, because there can be one call only.
+                yield _kept_hit(function, kept, rewrite if kept is found[0] else None)
 
-    @staticmethod
-    def _matters(function: AutogradFunction, attribute: str, what: str) -> bool:
-        """An output on ctx is a cycle in any case; an input matters when backward reads its values."""
-        return what == "output" or values_are_read(function, attribute)
 
-    @staticmethod
-    def _hit(function: AutogradFunction, statement: ast.Assign, attribute: str, item: ast.expr, what: str) -> Hit:
-        name = ast.unparse(item)
-        if what == "output":
-            message = (
-                f"the output {name} is kept as ctx.{attribute}: it then refers to its own graph, and a change of its "
-                "values before backward goes unnoticed; use ctx.save_for_backward"
-            )
-        else:
-            message = (
-                f"the input {name} is kept as ctx.{attribute}: when it is changed in place before backward, the "
-                "gradient is silently computed from the new values; use ctx.save_for_backward"
-            )
-        deliberate = _is_deleted(function, attribute)
-        return Hit(
-            statement,
-            message,
-            severity=Severity.NOTE if deliberate else None,
-            hypothesis={"function": function.name, "attribute": attribute, "tensor": name, "role": what},
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One tensor on the context; `what` is `input` or `output`."""
+
+    statement: ast.Assign
+    attribute: str
+    item: ast.expr
+    what: str
+
+
+def _kept(function: AutogradFunction, saver: FunctionNode) -> Iterator[_Kept]:
+    """The tensors that are kept on the context, in source order, one for each attribute."""
+    context = function.context_name(saver)
+    tensors = _Tensors(function)
+    statements = [node for node in own_nodes(saver) if isinstance(node, ast.Assign)]
+    for statement in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
+        for attribute, value in assigned_attributes(statement, context):
+            for item in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
+                what = tensors.role(item)
+                # An output on ctx is a cycle in any case; an input matters when backward reads its values.
+                if what is not None and (what == "output" or values_are_read(function, attribute)):
+                    yield _Kept(statement, attribute, item, what)
+                    break
+
+
+def _kept_hit(function: AutogradFunction, kept: _Kept, rewrite: Rewrite | None) -> Hit:
+    name = ast.unparse(kept.item)
+    if kept.what == "output":
+        message = (
+            f"the output {name} is kept as ctx.{kept.attribute}: it then refers to its own graph, and a change of its "
+            "values before backward goes unnoticed; use ctx.save_for_backward"
         )
+    else:
+        message = (
+            f"the input {name} is kept as ctx.{kept.attribute}: when it is changed in place before backward, the "
+            "gradient is silently computed from the new values; use ctx.save_for_backward"
+        )
+    return Hit(
+        kept.statement,
+        message,
+        severity=Severity.NOTE if _is_deleted(function, kept.attribute) else None,
+        hypothesis={
+            "function": function.name,
+            "attribute": kept.attribute,
+            "tensor": name,
+            "role": kept.what,
+            "symbol": function.file.symbol(kept.statement),
+        },
+        related=((function.backward, "backward reads it"),) if function.backward is not None else (),
+        fix=rewrite,
+    )
+
+
+def _saved_instead(function: AutogradFunction, saver: FunctionNode, found: list[_Kept]) -> Rewrite | None:
+    """One `ctx.save_for_backward` in the place of all assignments, and `ctx.saved_tensors[i]` wherever they are "
+    "read."""
+    file, backward = function.file, function.backward
+    context = function.context_name(saver)
+    if backward is None or not found or function.saves is None or function.saves:
+        return None
+    replacements: list[Replacement] = []
+    for position, kept in enumerate(found):
+        target = kept.statement.targets[0]
+        plain = len(kept.statement.targets) == 1 and isinstance(target, ast.Attribute)
+        if not plain or kept.statement.value is not kept.item or file.parent(kept.statement) is not saver:
+            return None
+        for node in file.nodes_in(function.node, ast.Attribute):
+            if node.attr != kept.attribute or node is target:
+                continue
+            owner = file.enclosing_function(node)
+            is_read = isinstance(node.ctx, ast.Load) and owner is backward
+            if not is_read or dotted_name(node.value) != function.context_name(backward):
+                return None
+            replacements.append(Replacement(node, f"{file.source(node.value)}.saved_tensors[{position}]"))
+    names = ", ".join(file.source(kept.item) for kept in found)
+    for kept in found:
+        last = kept is found[-1]
+        replacements.append(Replacement(kept.statement, f"{context}.save_for_backward({names})" if last else ""))
+    return Rewrite(FixSafety.SAFE, tuple(replacements))
 
 
 class _Tensors:
