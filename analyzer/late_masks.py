@@ -98,6 +98,19 @@ def _is_bound(file: FileContext, expression: ast.expr) -> bool:
 
 
 def is_about(file: FileContext, operand: ast.expr, tested: frozenset[str]) -> bool:
-    """Whether all tensors of an operand are compared in the condition: then it is there to keep them away."""
-    names = {name for name, node in value_names(operand) if not file.values.value(node).is_number}
-    return bool(names) and names <= tested
+    """Whether all tensors of an operand are compared in the condition: then it is there to keep them away.
+
+    An operand counts as well when it was computed in one step from what is compared: `r = d.sqrt()`, `d > 0`.
+    """
+    return _all_tested(file, operand, tested, depth=1)
+
+
+def _all_tested(file: FileContext, operand: ast.expr, tested: frozenset[str], *, depth: int) -> bool:
+    found = [(name, node) for name, node in value_names(operand) if not file.values.value(node).is_number]
+    for name, node in found:
+        if name in tested:
+            continue
+        definition = file.values.single_definition(node) if depth else None
+        if definition is None or not _all_tested(file, definition, tested, depth=depth - 1):
+            return False
+    return bool(found)

@@ -19,7 +19,7 @@ from analyzer.rules.explanations import hypothesis, shown
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Gradient, Kind, Zero
-from analyzer.values.guards import value_names
+from analyzer.values.guards import guarded, value_names
 from analyzer.values.operations import Operation
 from analyzer.values.surroundings import Surroundings, surroundings
 
@@ -34,11 +34,16 @@ _LOGARITHMS = frozenset({"log_softmax", "log", "log2", "log10", "logsigmoid"})
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """A result whose bad places are taken away: `node` does it, `what` it is done to."""
+    """A result whose bad places are taken away: `node` does it, `what` it is done to.
+
+    `condition` chooses the places by a comparison; without one they are those that are NaN or infinite.
+    """
 
     node: ast.expr | ast.stmt
     what: ast.expr
     how: str
+    condition: ast.expr | None = None
+    chosen_stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,9 @@ class NanHiddenTooLate(Rule):
         "        self.scale = nn.Parameter(torch.tensor(2.0))\n    def forward(self, x):\n"
         "        return x * torch.clamp(self.scale.exp(), max=100)\n",
         "import torch\ndef f(x):\n    lp = x.log_softmax(-1)\n    return torch.nan_to_num(lp.exp() * lp)\n",
+        "import torch\ndef f(x):\n    return torch.nan_to_num(x.std(dim=1, unbiased=False))\n",
+        "import torch\ndef f(a, n, y):\n    return (a / n.clamp(min=1)).masked_fill(n == 0, 0.0)\n",
+        "import torch\ndef f(a, n, y):\n    return (a / n).masked_fill(y == 0, 0.0)\n",
         "import numpy as np\nimport torch\ndef f(a, b):\n    return np.nan_to_num(np.log(a))\n",
     )
     invalid = (
@@ -138,6 +146,11 @@ class NanHiddenTooLate(Rule):
         # multiplied with a mask of the same tensor
         Invalid("import torch\ndef f(a, n):\n    return (a / n) * (n > 0).float()\n", (3,)),
         Invalid("import torch\ndef f(x):\n    ok = x > 0\n    return ok * x.log()\n", (4,)),
+        # filled where the operand is singular
+        Invalid("import torch\ndef f(a, n):\n    return (a / n).masked_fill(n == 0, 0.0)\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    y = x.rsqrt()\n    y[x == 0] = 0.0\n    return y\n", (4,)),
+        # the deviation of a group of one
+        Invalid("import torch\ndef f(x):\n    return torch.nan_to_num(x.std(dim=1))\n", (3,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -190,8 +203,12 @@ def _hidden_results(file: FileContext) -> Iterator[_Hidden]:
         yield from _filled(file, call)
     for statement in file.nodes(ast.Assign):
         target = statement.targets[0]
-        if isinstance(target, ast.Subscript) and _tests_for_nan(file, target.slice, target.value):
+        if not isinstance(target, ast.Subscript):
+            continue
+        if _tests_for_nan(file, target.slice, target.value):
             yield _Hidden(statement, target.value, "This assignment")
+        elif _is_condition(file, target.slice):
+            yield _Hidden(statement, target.value, "This assignment", target.slice)
     for call in file.calls(*_CLAMPS):
         operation = file.values.operation(call)
         if operation is not None and operation.operand is not None:
@@ -207,6 +224,8 @@ def _filled(file: FileContext, call: ast.Call) -> Iterator[_Hidden]:
         mask = operation.argument(0, "mask")
         if mask is not None and _tests_for_nan(file, mask, operation.operand):
             yield _Hidden(call, operation.operand, f"`{operation.name}`")
+        elif mask is not None and _is_condition(file, mask):
+            yield _Hidden(call, operation.operand, f"`{operation.name}`", mask)
         return
     condition = operation.operand if operation.qualified else operation.argument(0, "condition")
     branches = operation.arguments[:2] if operation.qualified else (operation.operand, *operation.arguments[1:2])
@@ -260,29 +279,39 @@ def _multiplied(file: FileContext) -> Iterator[_Hidden]:
             continue
         for mask, other in ((product.left, product.right), (product.right, product.left)):
             if _is_condition(file, mask):
-                yield _Hidden(product, other, "The product with the mask")
+                yield _Hidden(product, other, "The product with the mask", mask, chosen_stays=True)
 
 
 def _is_condition(file: FileContext, expression: ast.expr) -> bool:
-    if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
-        if expression.func.attr not in ("float", "to", "type_as", "type", "double"):
-            return False
-        expression = expression.func.value
-    if isinstance(expression, ast.Name):
-        if not _MASK_NAME.search(expression.id):
-            return False
-        expression = file.values.single_definition(expression) or expression
-        if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute):
-            expression = expression.func.value if expression.func.attr in ("float", "to") else expression
-    return isinstance(expression, ast.Compare)
+    """Whether an expression is a comparison, as numbers or under a name that sounds like a selection."""
+    inner = _without_cast(expression)
+    if isinstance(inner, ast.Name) and not _MASK_NAME.search(inner.id):
+        return False
+    return isinstance(_comparison(file, inner), ast.Compare)
+
+
+def _comparison(file: FileContext, expression: ast.expr) -> ast.expr:
+    """The comparison behind a cast to numbers and one variable."""
+    inner = _without_cast(expression)
+    definition = file.values.single_definition(inner)
+    return _without_cast(definition) if definition is not None else inner
+
+
+def _without_cast(expression: ast.expr) -> ast.expr:
+    is_cast = isinstance(expression, ast.Call) and isinstance(expression.func, ast.Attribute)
+    if is_cast and expression.func.attr in ("float", "to", "type_as", "type", "double"):  # type: ignore[attr-defined]
+        return expression.func.value  # type: ignore[attr-defined,no-any-return]
+    if isinstance(expression, ast.UnaryOp) and isinstance(expression.op, ast.Invert):
+        return expression.operand
+    return expression
 
 
 # --- what makes ------------------------------------------------------------------------------------------------------
 
 
 def _maker(file: FileContext, hidden: _Hidden, by_node: dict[ast.AST, Singular]) -> _Maker | None:
-    if hidden.how == "The product with the mask":
-        return _masked_maker(file, hidden, by_node)
+    if hidden.condition is not None:
+        return _masked_maker(file, hidden, hidden.condition, by_node)
     is_clamp = isinstance(hidden.node, ast.Call) and terminal_name(hidden.node.func) in _CLAMPS
     if is_clamp:
         return _clamped_maker(file, hidden.what, by_node)
@@ -292,11 +321,27 @@ def _maker(file: FileContext, hidden: _Hidden, by_node: dict[ast.AST, Singular])
             found = _singular_maker(file, singular)
             if found is not None:
                 return found
+        found = None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             found = _zero_times_infinity(file, node)
-            if found is not None:
-                return found
+        elif isinstance(node, ast.Call) and terminal_name(node.func) in ("std", "var"):
+            found = _deviation(file, node)
+        if found is not None:
+            return found
     return None
+
+
+def _deviation(file: FileContext, call: ast.Call) -> _Maker | None:
+    """The deviation of a single element is 0/0, and so is its gradient (measured)."""
+    operation = file.values.operation(call)
+    told = {keyword.arg for keyword in call.keywords} & {"unbiased", "correction"}
+    if operation is None or operation.operand is None or told or len(operation.arguments) > 1:
+        return None
+    value = file.values.value(operation.operand)
+    if value.gradient is Gradient.NO or value.is_number or guarded(file, call, operation.operand):
+        return None
+    reason = f"`{shown(file, call)}` of one element is 0/0 in its slope as well"
+    return _Maker(call, operation.operand, reason, None, known=False)
 
 
 def _singular_maker(file: FileContext, singular: Singular) -> _Maker | None:
@@ -370,22 +415,16 @@ def _is_exponential(file: FileContext, expression: ast.expr) -> bool:
     return isinstance(source, ast.Call) and terminal_name(source.func) in ("exp", "softmax")
 
 
-def _masked_maker(file: FileContext, hidden: _Hidden, by_node: dict[ast.AST, Singular]) -> _Maker | None:
-    product = hidden.node
-    if not isinstance(product, ast.BinOp):
-        return None
-    mask = product.right if hidden.what is product.left else product.left
-    inner = mask.func.value if isinstance(mask, ast.Call) and isinstance(mask.func, ast.Attribute) else mask
-    if isinstance(inner, ast.Name):
-        definition = file.values.single_definition(inner)
-        if isinstance(definition, ast.Call) and isinstance(definition.func, ast.Attribute):
-            inner = definition.func.value
-    tested = compared_names(file, inner, from_below=True)
-    if not tested:
+def _masked_maker(
+    file: FileContext, hidden: _Hidden, condition: ast.expr, by_node: dict[ast.AST, Singular]
+) -> _Maker | None:
+    """The operation whose own operand the condition compares: `(1 / n) * (n > 0)`, `y.masked_fill(n == 0, 0)`."""
+    compared = compared_names(file, _comparison(file, condition), from_below=hidden.chosen_stays)
+    if not compared:
         return None
     for node in computed_from(file, hidden.what, depth=1):
         singular = by_node.get(node)
-        if singular is not None and is_about(file, singular.operand, tested):
+        if singular is not None and is_about(file, singular.operand, compared):
             found = _singular_maker(file, singular)
             if found is not None:
                 return found

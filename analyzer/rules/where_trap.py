@@ -77,6 +77,9 @@ class WhereNanTrap(Rule):
         "import torch\ndef f(x, n):\n    return torch.where(x > 0, x / n, x * n)\n",
         # what is detached or only compared sends nothing back
         "import torch\ndef f(x):\n    return torch.where(x > 0, (1 / x).detach() * 2, 0.0)\n",
+        # one plus something that is not negative
+        "import torch\ndef f(x):\n    s = x ** 2\n    t = torch.tanh(s)\n"
+        "    return torch.where(s < 1, t / (1 + t), s)\n",
         # sizes and numbers
         "import torch\ndef f(x, size: int):\n    return torch.where(x > size, x / size, x)\n",
         "import torch\ndef f(x):\n    return torch.where(x > 0, x / x.shape[0], x)\n",

@@ -377,6 +377,11 @@ def _bounded_one(_operation: Operation, operand: Value, _reader: Reader) -> Valu
     return _tensor(operand, low=-1.0, high=1.0)
 
 
+def _odd_sigmoid(_operation: Operation, operand: Value, _reader: Reader) -> Value:
+    """`tanh` and its like keep the sign of what they are given."""
+    return _tensor(operand, low=0.0 if operand.non_negative else -1.0, high=1.0)
+
+
 def _normalised(_operation: Operation, operand: Value, _reader: Reader) -> Value:
     return _tensor(operand, low=0.0 if operand.non_negative else -1.0, high=1.0)
 
@@ -655,7 +660,8 @@ def _table() -> dict[str, _Transfer]:
         (_square, "square"),
         (_power, "pow float_power"),
         (_root, "sqrt"),
-        (_bounded_one, "tanh sin cos erf softsign cosine_similarity sign sgn"),
+        (_bounded_one, "sin cos cosine_similarity"),
+        (_odd_sigmoid, "tanh erf softsign sign sgn"),
         (_normalised, "normalize"),
         (_logarithm_of_probability, "log_softmax logsigmoid"),
         (_clamp, "clamp clip clamp_min clamp_max"),
