@@ -1,0 +1,311 @@
+"""Results that depend on an order which the operation does not promise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from analyzer.context import FileContext
+from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.forward_code import forward_code, is_constant, keyword
+from analyzer.placement import placement
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.syntax import FunctionNode, terminal_name
+from analyzer.values.domain import Kind
+from analyzer.values.surroundings import Surroundings, surroundings
+
+_HEAD = "import torch\nimport torch.nn as nn\n\n\n"
+_BLOCK = (
+    "class Block(nn.Module):\n    def __init__(self, cells=6):\n        super().__init__()\n"
+    "        self.cells = cells\n\n    def forward(self, slot, value):\n"
+)
+_FIRST = 11
+
+
+def _forward(body: str) -> str:
+    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
+
+
+_VISIT = (
+    "order = torch.argsort(value, descending=True)\nkeep = torch.zeros_like(value)\nfor i in order:\n    keep[i] = 1\n"
+)
+_SCATTERS = ("scatter", "scatter_")
+_SHAPING = frozenset({"view", "reshape", "long", "to", "expand", "expand_as", "t", "contiguous", "int"})
+
+
+class UndeterminedOrder(Rule):
+    """A scatter with repeated indices, or a sort of equal values that decides who comes first."""
+
+    id = "GP609"
+    name = "undetermined-order"
+    severity = Severity.WARNING
+    confidence = Confidence.MEDIUM
+    settled_by = ("device_compare",)
+    torch_versions = "2.13"
+    fix = FixSafety.UNSAFE
+    triggers = ("scatter", "sort(", "index_put", "index_copy")
+    documentation = Documentation(
+        what_it_does=(
+            "Finds `scatter`, `index_put_` and `index_copy_` without a reduction whose indices come from an input, so "
+            "that several values may go to one place, and `sort`/`argsort` without `stable=True` whose order is then "
+            "visited item by item (suppression, greedy matching). Indices that are distinct by their making (a sort, "
+            "`topk`, `randperm`) and equal values (a number, ones) are left alone."
+        ),
+        why_is_this_bad=(
+            "Which of several writes to one place wins, and which of equal items comes first, is not determined: on a "
+            "GPU it changes from run to run, and even on the CPU the default sort differs from the stable one "
+            "(measured from 17 equal items on)."
+        ),
+        faulty_example=_forward(_VISIT + "return keep"),
+        right_example=_forward(_VISIT.replace("descending=True", "descending=True, stable=True") + "return keep"),
+        fix_safety="Unsafe: among equal items the first now wins.",
+    )
+    valid = (
+        _forward(_VISIT.replace("descending=True", "descending=True, stable=True") + "return keep"),
+        _forward("order = torch.argsort(value)\nreturn value[order]"),
+        _forward("grid = value.new_zeros(6)\nreturn grid.scatter(0, slot, 1.0)"),
+        _forward("grid = value.new_zeros(6)\nreturn grid.scatter(0, slot, value, reduce='add')"),
+        _forward("grid = value.new_zeros(6)\nreturn grid.scatter_add(0, slot, value)"),
+        _forward("top, place = value.topk(2)\nreturn torch.zeros_like(value).scatter(1, place, top)"),
+        _forward("order = value.argsort()\nreturn torch.zeros_like(value).scatter(0, order, value)"),
+        _forward("grid = value.new_zeros(6)\nreturn grid.scatter(1, slot.unsqueeze(1), value[:, None])"),
+        _forward("grid = value.new_zeros(6)\nreturn grid.scatter(0, slot, torch.ones_like(value))"),
+        _forward("grid = value.new_zeros(6)\ngrid.index_put_((slot,), value, accumulate=True)\nreturn grid"),
+        _forward("for i in torch.argsort(value).tolist()[:1]:\n    value = value * 2\nreturn value"),
+        _HEAD + "def inverse(order: torch.Tensor):\n    n = order.numel()\n"
+        "    return torch.empty_like(order).scatter_(0, order, torch.arange(n))\n",
+    )
+    invalid = (
+        Invalid(_forward(_VISIT + "return keep"), (_FIRST,)),
+        Invalid(_forward("grid = value.new_zeros(6)\nreturn grid.scatter(1, slot, value)"), (_FIRST + 1,)),
+        Invalid(
+            _forward("cell = (value / 0.1).long()\nreturn value.new_zeros(9).scatter_(0, cell, value)"), (_FIRST + 1,)
+        ),
+        Invalid(_forward("grid = value.new_zeros(6)\ngrid.index_put_((slot,), value)\nreturn grid"), (_FIRST + 1,)),
+        Invalid(_forward("grid = value.new_zeros(6)\ngrid.index_copy_(0, slot, value)\nreturn grid"), (_FIRST + 1,)),
+        Invalid(
+            _forward(
+                "_, order = value.sort(descending=True)\nwhile order.numel() > 0:\n    i = order[0]\n"
+                "    order = order[1:][value[order[1:]] < value[i]]\nreturn value"
+            ),
+            (_FIRST,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every scatter, and every sort that decides an order of visits."""
+        for call in file.calls(*_SCATTERS, "index_put", "index_put_", "index_copy", "index_copy_"):
+            hit = self._scatter(file, call)
+            if hit is not None:
+                yield hit
+        for call in file.calls("argsort", "sort"):
+            visit = _visited(file, call)
+            if visit is not None and keyword(call, "stable") is None and _sorts_tensor(file, call):
+                quiet = surroundings(file, call) is Surroundings.ASIDE and "nms" not in file.symbol(call).lower()
+                yield Hit(
+                    call,
+                    "Equal values come in no promised order from this sort, and the loop that follows visits them in "
+                    "that order: results differ between devices. Pass `stable=True`.",
+                    severity=Severity.NOTE if quiet else None,
+                    hypothesis={"symbol": file.symbol(call)},
+                    related=((visit, "visited in this order"),),
+                    fix=_stable(file, call),
+                )
+
+    def _scatter(self, file: FileContext, call: ast.Call) -> Hit | None:
+        if not isinstance(call.func, ast.Attribute) or any(item.arg == "reduce" for item in call.keywords):
+            return None
+        given = list(call.args)
+        if (file.qualified_name(call.func) or "").startswith("torch."):
+            given = given[1:]
+        by_tuple = call.func.attr.startswith("index_put")
+        index = keyword(call, "indices", "index") or _at(given, 0 if by_tuple else 1)
+        source = keyword(call, "src", "source", "values") or _at(given, 1 if by_tuple else 2)
+        if index is None or source is None or _is_single_valued(file, source) or keyword(call, "value") is not None:
+            return None
+        accumulate = keyword(call, "accumulate") or (_at(given, 2) if by_tuple else None)
+        if accumulate is not None and not is_constant(accumulate, value=False):
+            return None
+        indices = index.elts if by_tuple and isinstance(index, (ast.Tuple, ast.List)) else [index]
+        if len(indices) != 1 or not _may_repeat(file, indices[0]):
+            return None
+        # `index_copy` puts text and image tokens into their places: all findings on real code were of that kind.
+        copies = call.func.attr.startswith("index_copy")
+        certain = not copies and forward_code(file).module_of(call) is not None
+        return Hit(
+            call,
+            f"`{file.source(indices[0])}` may name one place more than once, and without a reduction it is not "
+            "determined which value stays there: on a GPU it changes from run to run. Reduce, or make the indices "
+            "distinct.",
+            severity=None if certain else Severity.NOTE,
+            hypothesis={"index": file.source(indices[0]), "symbol": file.symbol(call)},
+        )
+
+
+def _at(given: list[ast.expr], position: int) -> ast.expr | None:
+    return given[position] if position < len(given) else None
+
+
+def _is_single_valued(file: FileContext, source: ast.expr) -> bool:
+    """Whether all that is written is the same value, so that the order does not matter."""
+    if isinstance(source, (ast.Constant, ast.UnaryOp)) or file.values.value(source).kind in (Kind.NUMBER, Kind.OTHER):
+        return True
+    if isinstance(source, ast.Name):
+        definition = file.values.single_definition(source)
+        return definition is not None and not isinstance(definition, ast.Name) and _is_single_valued(file, definition)
+    called = terminal_name(source.func) if isinstance(source, ast.Call) else None
+    return called in ("ones_like", "zeros_like", "full_like", "ones", "zeros", "full", "new_ones", "new_full", "arange")
+
+
+def _may_repeat(file: FileContext, index: ast.expr) -> bool:
+    """Whether an index is an input as it comes, or was computed by rounding: nothing makes its values distinct."""
+    for _ in range(6):
+        following: ast.expr | None = None
+        if isinstance(index, ast.Name):
+            bindings = file.values.definitions(index)
+            if not bindings:
+                return _is_unsorted_input(file.enclosing_function(index), index.id)
+            following = bindings[0].value if len(bindings) == 1 and bindings[0].element is None else None
+        elif isinstance(index, ast.Call) and isinstance(index.func, ast.Attribute):
+            name, inner = index.func.attr, index.func.value
+            if name in ("long", "int") and isinstance(inner, (ast.BinOp, ast.Call)) and _is_rounded(inner):
+                return True
+            following = inner if name in _SHAPING else None
+        if following is None:
+            return False
+        index = following
+    return False
+
+
+def _is_rounded(expression: ast.expr) -> bool:
+    """A quotient, or its floor: places on a grid, where neighbours meet."""
+    if isinstance(expression, ast.Call):
+        return terminal_name(expression.func) in ("floor", "round", "ceil", "trunc")
+    return isinstance(expression, ast.BinOp) and isinstance(expression.op, (ast.Div, ast.Mult, ast.FloorDiv))
+
+
+def _is_unsorted_input(function: FunctionNode | None, name: str) -> bool:
+    """Whether a name is a parameter of the function whose name does not speak of distinct places."""
+    if function is None:
+        return False
+    is_parameter = name in {p.arg for p in (*function.args.posonlyargs, *function.args.args)}
+    distinct = ("perm", "order", "sort", "topk", "inverse", "unique", "restore", "rank", "slot_mapping", "mask")
+    return is_parameter and name != "self" and not any(word in name.lower() for word in distinct)
+
+
+def _sorts_tensor(file: FileContext, call: ast.Call) -> bool:
+    """Whether a call sorts a tensor: `torch.sort(x)`, `x.argsort()`, no list and no array."""
+    qualified = file.qualified_name(call.func)
+    if qualified is not None:
+        return qualified.startswith("torch.")
+    if not isinstance(call.func, ast.Attribute) or any(item.arg in ("key", "reverse") for item in call.keywords):
+        return False
+    value = file.values.value(call.func.value)
+    known = value.kind in (Kind.TENSOR, Kind.INTEGER_TENSOR) or placement(file).follows(call.func.value)
+    return known or any(item.arg in ("descending", "dim") for item in call.keywords)
+
+
+def _visited(file: FileContext, call: ast.Call) -> ast.AST | None:
+    """The loop that goes through the items in the order of this sort."""
+    node: ast.AST = call
+    parent = file.parent(node)
+    while isinstance(parent, (ast.Attribute, ast.Subscript)) or (isinstance(parent, ast.Call) and parent.func is node):
+        node, parent = parent, file.parent(parent)
+    if isinstance(parent, ast.For) and parent.iter is node:
+        return parent.iter if not isinstance(node, ast.Subscript) else None
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
+        return None
+    target = parent.targets[0]
+    if isinstance(target, ast.Tuple) and len(target.elts) == 2:
+        target = target.elts[1]
+    function = file.enclosing_function(call)
+    if not isinstance(target, ast.Name) or function is None:
+        return None
+    for loop in file.nodes_in(function, ast.For):
+        # `for i in order`, `for i in order.tolist()`; what is gathered by it first (`x[order].split(n)`) is no visit.
+        visited = loop.iter
+        while isinstance(visited, ast.Call) and isinstance(visited.func, ast.Attribute):
+            visited = visited.func.value
+        if isinstance(visited, ast.Call) and terminal_name(visited.func) in ("enumerate", "reversed") and visited.args:
+            visited = visited.args[0]
+        if isinstance(visited, ast.Name) and visited.id == target.id:
+            return loop.iter
+    for repeated in file.nodes_in(function, ast.While):
+        if any(isinstance(node, ast.Name) and node.id == target.id for node in ast.walk(repeated.test)):
+            return repeated.test
+    return None
+
+
+def _stable(file: FileContext, call: ast.Call) -> Rewrite | None:
+    """The same with `stable=True`, which torch takes only where dim and direction are passed by keyword."""
+    allowed = 1 if file.qualified_name(call.func) is not None else 0
+    source = file.source(call)
+    if len(call.args) > allowed or "\n" in source:
+        return None
+    separator = ", " if call.args or call.keywords else ""
+    return Rewrite(FixSafety.UNSAFE, (Replacement(call, f"{source[:-1]}{separator}stable=True)"),))
+
+
+_NONDETERMINISTIC = (
+    *("index_add", "index_add_", "scatter_add", "scatter_add_", "bincount", "cumsum", "grid_sample", "interpolate"),
+    *("ctc_loss", "histc", "put_", "median", "kthvalue", "adaptive_avg_pool2d", "adaptive_max_pool2d"),
+)
+
+
+class NondeterministicOperation(Rule):
+    """An operation without a deterministic GPU version in a file that asks for determinism."""
+
+    id = "GP607"
+    name = "nondeterministic-operation"
+    severity = Severity.NOTE
+    confidence = Confidence.LOW
+    settled_by = ("device_compare",)
+    torch_versions = "2.13"
+    triggers = ("use_deterministic_algorithms(True", "cudnn.deterministic = True")
+    documentation = Documentation(
+        what_it_does=(
+            "Finds operations that add in no fixed order on a GPU (`index_add_`, `scatter_add_`, `bincount`, "
+            "`grid_sample`, `interpolate`, …) in files that switch determinism on."
+        ),
+        why_is_this_bad=(
+            "`cudnn.deterministic` does not cover them, so results still change from run to run; under "
+            "`use_deterministic_algorithms(True)` some raise and others take a slow way."
+        ),
+        faulty_example=(
+            "import torch\n\ntorch.backends.cudnn.deterministic = True\n\n\ndef count(x: torch.Tensor):\n"
+            "    return torch.bincount(x)\n"
+        ),
+        right_example="import torch\n\n\ndef count(x: torch.Tensor):\n    return torch.bincount(x)\n",
+        fix_safety="No automatic fix: another operation has to take its place.",
+    )
+    valid = (
+        "import torch\n\n\ndef count(x: torch.Tensor):\n    return torch.bincount(x)\n",
+        "import torch\n\ntorch.use_deterministic_algorithms(True)\n\n\ndef total(x):\n    return x.sum()\n",
+    )
+    invalid = (
+        Invalid(
+            "import torch\n\ntorch.use_deterministic_algorithms(True)\n\n\ndef f(x, i, y):\n"
+            "    return x.scatter_add(0, i, y)\n",
+            (7,),
+        ),
+        Invalid(
+            "import torch\n\ntorch.backends.cudnn.deterministic = True\n\n\ndef count(x: torch.Tensor):\n"
+            "    return torch.bincount(x)\n",
+            (7,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every such operation of the file."""
+        for call in file.calls(*_NONDETERMINISTIC):
+            qualified = file.qualified_name(call.func)
+            name = terminal_name(call.func) or ""
+            if qualified is None and not name.startswith(("index_add", "scatter_add", "bincount", "histc")):
+                continue
+            if qualified is not None and not qualified.startswith("torch."):
+                continue
+            yield Hit(
+                call,
+                f"`{name}` has no fixed order of additions on a GPU, although this file asks for determinism: its "
+                "result, or its gradient, changes from run to run.",
+            )
