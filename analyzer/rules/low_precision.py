@@ -49,7 +49,7 @@ class FillBeyondHalf(Rule):
     confidence = Confidence.HIGH
     settled_by = ("autocast",)
     fix = FixSafety.UNSAFE
-    triggers = ("e5", "e6", "e7", "e8", "e9", "e1", "e2", "e3", "00000", "65")
+    triggers = ("e5", "e6", "e7", "e8", "e9", "e1", "e2", "e3", "e+", "00000", "65")
     documentation = Documentation(
         what_it_does=(
             "Finds constants beyond ±65504, such as `-1e9`, that are written into a tensor which is float16, or which "

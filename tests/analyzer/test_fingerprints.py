@@ -1,9 +1,19 @@
 """Fingerprints survive everything but a change of the flagged code, and tell equal code apart."""
 
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
 import pytest
 
-from analyzer.engine import analyze_source
+from analyzer.context import FileContext
+from analyzer.engine import AnalyzerOptions, analyze_source
+from analyzer.findings import Severity
+from analyzer.registry import all_rules
+from analyzer.rules.base import Hit, Rule
 from analyzer.rules.division import HandNormalisation
+from analyzer.rules.engine_notes import EngineNote
 
 ORIGINAL = """import torch
 
@@ -72,3 +82,44 @@ def test_notes_of_the_engine_have_stable_fingerprints_too() -> None:
     broken = "import torch\ndef f(:\n"
     assert fingerprints(broken) == fingerprints("\n\n" + broken)
     assert fingerprints(broken) != fingerprints(b"\xff".decode("latin-1") + "\0")
+
+
+EXAMPLES = [
+    pytest.param(rule, invalid.source, id=f"{rule.id}-{number}")
+    for rule in all_rules()
+    if not isinstance(rule, EngineNote)
+    for number, invalid in enumerate(rule.invalid)
+    if isinstance(invalid.source, str)
+]
+
+
+def of_rule(rule: Rule, source: str) -> list[str]:
+    options = AnalyzerOptions(rules=frozenset({rule.id}))
+    return sorted(finding.fingerprint for finding in analyze_source(source, "pkg/a.py", options=options).findings)
+
+
+@pytest.mark.parametrize(("rule", "source"), EXAMPLES)
+def test_every_finding_survives_lines_above_and_code_below(rule: Rule, source: str) -> None:
+    below = f"{source}\n\ndef another_function_of_the_file(argument):\n    return argument\n"
+    assert of_rule(rule, f"# one\n\n# two\n{below}") == of_rule(rule, source) != []
+
+
+@pytest.mark.parametrize(("rule", "source"), EXAMPLES)
+def test_every_finding_survives_being_formatted_anew(rule: Rule, source: str) -> None:
+    assert of_rule(rule, ast.unparse(ast.parse(source))) == of_rule(rule, source)
+
+
+@pytest.mark.parametrize(("rule", "source"), EXAMPLES)
+def test_every_finding_survives_another_text_of_its_rule(
+    rule: Rule, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = of_rule(rule, source)
+    check = type(rule).check
+
+    def said_otherwise(self: Rule, file: FileContext) -> list[Hit]:
+        return [replace(hit, message="all is lost", related=(), fix=None) for hit in check(self, file)]
+
+    monkeypatch.setattr(type(rule), "check", said_otherwise)
+    monkeypatch.setattr(type(rule), "severity", Severity.NOTE)
+    monkeypatch.setattr(type(rule), "name", "another-name")
+    assert of_rule(rule, source) == before
