@@ -193,8 +193,25 @@ class SourceFinder:
             return found if name in _ARITHMETIC else found.doubtful()
         if operations().never_differentiable(full):
             return NOTHING
+        choosing = _CHOOSING.get(name, {}).get("function" if qualified is not None else "method")
+        if choosing is not None:
+            operands = [operand for place, operand in enumerate(operands) if place != choosing]
         found = self._all(operands)
         return found if _is_known(full) else found.doubtful()
+
+
+# Operations with an operand that only chooses: its position among the operands, the tensor of a method being the first.
+_SECOND = {"function": 1, "method": 1}
+_THIRD = {"function": 2, "method": 2}
+_CHOOSING: dict[str, dict[str, int]] = {
+    "where": {"function": 0, "method": 1},
+    "embedding": {"function": 0},
+    **dict.fromkeys(("masked_fill", "masked_fill_", "masked_select", "take", "take_along_dim", "index_put"), _SECOND),
+    **dict.fromkeys(
+        ("gather", "index_select", "scatter", "scatter_add", "index_add", "index_copy", "index_fill"), _THIRD
+    ),
+    **dict.fromkeys(("scatter_", "scatter_add_", "index_add_", "index_copy_", "index_fill_", "scatter_reduce"), _THIRD),
+}
 
 
 def _is_known(full: str) -> bool:

@@ -129,9 +129,9 @@ class BackwardArity(Rule):
                 message = "backward comes to its end without a return on one path, which counts as one None"
                 yield self._hit(function, node, 1, message, severity=severity, fix=_with_return(function))
             for item in function.gradients:
-                message = _complaint(function, item)
-                if message is not None:
-                    yield self._hit(function, item.statement, item.count, message, fix=_padded(function, item))
+                complaint = _complaint(function, item)
+                if complaint is not None:
+                    yield self._hit(function, item.statement, item.count, complaint, fix=_padded(function, item))
 
     def _hit(
         self,

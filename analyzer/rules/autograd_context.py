@@ -255,8 +255,8 @@ def _what(function: AutogradFunction, argument: ast.expr, depth: int = 0) -> str
             found = None if value is None else f"a {type(value).__name__}"
         case ast.List() | ast.Tuple() | ast.ListComp() | ast.Dict():
             found = "no tensor but a collection"
-        case ast.Attribute(attr="shape" | "dtype" | "device" | "ndim" as name):
-            found = f"a {name}"
+        case ast.Attribute(attr="shape" | "dtype" | "device" | "ndim" as attribute):
+            found = f"a {attribute}"
         case ast.Call(func=called, args=arguments):
             name = terminal_name(called) or ""
             builtin = isinstance(called, ast.Name) and name in {"len", "int", "float", "str"}

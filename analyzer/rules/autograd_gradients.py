@@ -19,7 +19,7 @@ from analyzer.values.domain import Gradient, Kind
 
 # Inputs that are tensors and have no gradient in anybody's mind.
 _NEVER_TRAINED = re.compile(
-    r"mask|ind(ex|ices|ptr)|idx|(^|_)ids?$|label|target|length|offset|size|shape|stride|(^|_)perm|noise|rand|seed|bucket"
+    r"mask|cond|(^|_)inds?(_|$)|ind(ex|ices|ptr)|idx|(^|_)ids?$|label|target|length|offset|size|shape|stride|(^|_)perm|noise|rand|seed|bucket"
     r"|position|coord|(^|_)eps|count|num|zero_?point|^zp$|running|threshold|(^|_)dim|step|flag|segment|batch|valid|grad"
     r"|quant|bits?$|group|choice|sorted|expert|token|gumbel|uniform",
     re.IGNORECASE,
@@ -102,6 +102,16 @@ class MissingInputGradient(Rule):
             "(w,) = ctx.saved_tensors\nif ctx.needs_input_grad[1]:\n    raise NotImplementedError\n"
             "return grad @ w.t(), None",
             "x, w",
+        ),
+        combined(
+            "ctx.save_for_backward(o)\nreturn torch.gather(x, 1, o)",
+            "return torch.zeros_like(grad).scatter(1, ctx.saved_tensors[0], grad), None",
+            "x, o",
+        ),
+        combined(
+            "ctx.save_for_backward(c)\nreturn torch.where(c, x, 0)",
+            "return torch.where(ctx.saved_tensors[0], grad, 0), None",
+            "x, c",
         ),
         # a kernel: nobody knows what it does with it
         combined(

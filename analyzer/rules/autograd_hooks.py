@@ -65,6 +65,7 @@ class GradientHook(Rule):
         f"{_HEAD}def f(m):\n    m.register_full_backward_hook(lambda *a: None)\n"
         f"    m.register_forward_hook(lambda m, i, o=None: None)\n",
         f"{_HEAD}def f(m):\n    m.register_forward_hook(lambda m, a, k, o: None, with_kwargs=True)\n",
+        f"{_HEAD}def f(y):\n    y.grad_fn.register_hook(lambda grad_in, grad_out: None)\n",
         # not hooks of torch: another library's registry
         "import torch\n\n\ndef f(plugin):\n    plugin.register_plugin_hook(lambda: None)\n",
         f"{_HEAD}class A:\n    def hook(self, grad):\n        return grad * 2\n\n    def f(self, y):\n"
@@ -102,7 +103,8 @@ class GradientHook(Rule):
                 continue
             for hook, bound in _definitions(file, call.args[0]):
                 names = [argument.arg for argument in (*hook.args.posonlyargs, *hook.args.args)][1 if bound else 0 :]
-                if not _takes(hook, names, count):
+                # A node of the graph (`y.grad_fn`) has a `register_hook` as well, which calls its hook with two arguments.
+                if not (_takes(hook, names, count) or (call.func.attr == "register_hook" and _takes(hook, names, 2))):
                     yield _uncallable(file, call, hook, count, len(names))
                 elif hook not in reported:
                     reported.add(hook)
