@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from analyzer.findings import Edit, Fix, FixSafety, Region, Related, Severity
 from services.reports.document import Report
 from services.reports.formats import Rendering, report_format
-from services.reports.formats.sarif import MAXIMUM_RESULTS, MAXIMUM_TEXT
+from services.reports.formats.sarif import MAXIMUM_RESULTS, MAXIMUM_TEXT, SHOWN_RESULTS
 from services.reports.sources import DirectorySources
 from tests.reports.samples import SOURCE, failing, finding, hostile_report, report_of, rich_report, target
 
@@ -142,3 +144,28 @@ def test_of_too_many_results_the_gravest_and_the_new_are_kept() -> None:
     assert levels[:20] == ["error"] * 20
     assert len(levels) == MAXIMUM_RESULTS
     assert "20 of" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+
+
+def test_more_bytes_than_github_takes_are_cut_with_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.reports.formats.sarif.MAXIMUM_BYTES", 20_000)
+    findings = tuple(
+        finding(fingerprint=hashlib.sha256(bytes([number])).hexdigest(), severity=severity)
+        for severity in (Severity.NOTE, Severity.ERROR)
+        for number in range(200)
+    )
+    text = report_format("sarif").render(report_of(findings), Rendering())
+    assert len(gzip.compress(text.encode())) <= 20_000
+    run = json.loads(text)["runs"][0]
+    left_out = 400 - len(run["results"])
+    assert 0 < left_out < 400
+    assert run["results"][0]["level"] == "error"
+    notice = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+    assert notice.startswith(f"{left_out} of 400 results are left out")
+
+
+def test_results_that_github_will_not_show_are_announced() -> None:
+    findings = tuple(finding(fingerprint=str(number)) for number in range(SHOWN_RESULTS + 1))
+    run = sarif(report_of(findings))["runs"][0]
+    assert len(run["results"]) == SHOWN_RESULTS + 1
+    notice = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+    assert "GitHub shows the first 5000" in notice

@@ -4,12 +4,13 @@ Two runs with categories of their own, because GitHub overwrites an upload of th
 reading found (`gradproof/static`) and what running showed (`gradproof/runtime`). GitHub identifies an alert by
 `primaryLocationLineHash` alone, so that is our fingerprint, which holds no line, no message and no rule version:
 otherwise dismissed alerts would come back with every upgrade. Limits: 25,000 results a run (the first 5,000 are
-shown, so the gravest come first), 1,000 locations a result of which 100 are kept, 1,024 characters in a description,
-no empty strings.
+shown, so the gravest come first), 10 MB compressed, 1,000 locations a result of which 100 are kept, 1,024 characters in
+a description, no empty strings. Whatever is left out for them is announced in the run's notifications.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections import Counter
@@ -26,6 +27,8 @@ from services.reports.untrusted import shorten, visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 MAXIMUM_RESULTS = 25_000
+MAXIMUM_BYTES = 10_000_000
+SHOWN_RESULTS = 5_000
 MAXIMUM_LOCATIONS = 100
 MAXIMUM_TEXT = 1_024
 
@@ -45,16 +48,27 @@ class SarifFormat(ReportFormat):
     extension = "sarif"
 
     def render(self, report: Report, rendering: Rendering) -> str:
-        runs = [_static(report, rendering.sources), _runtime(report, rendering.sources)]
-        document = {"$schema": SCHEMA, "version": "2.1.0", "runs": runs}
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        most = MAXIMUM_RESULTS
+        while True:
+            runs = [_static(report, rendering.sources, most), _runtime(report, rendering.sources, most)]
+            document = {"$schema": SCHEMA, "version": "2.1.0", "runs": runs}
+            text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+            if most == 1 or _fits(text):
+                return text
+            most = max(most // 2, 1)
 
 
-def _static(report: Report, sources: Sources) -> Json:
+def _fits(text: str) -> bool:
+    """Whether GitHub takes a file of this content: it counts compressed bytes."""
+    data = text.encode("utf-8", "replace")
+    return len(data) <= MAXIMUM_BYTES or len(gzip.compress(data, 6)) <= MAXIMUM_BYTES
+
+
+def _static(report: Report, sources: Sources, most: int) -> Json:
     findings = sorted(report.findings, key=lambda finding: (_RANK[finding.severity], not finding.is_new))
-    run = _run(report, "static", (finding.rule for finding in findings), len(findings))
+    run = _run(report, "static", (finding.rule for finding in findings), len(findings), most)
     seen: Counter[str] = Counter()
-    run["results"] = [_finding(finding, run, seen, sources) for finding in findings[:MAXIMUM_RESULTS]]
+    run["results"] = [_finding(finding, run, seen, sources) for finding in findings[:most]]
     addresses = {finding.rule: finding.explanation_url for finding in findings}
     for rule in run["tool"]["driver"]["rules"]:
         if addresses[rule["id"]].startswith(("https://", "http://")):
@@ -63,16 +77,16 @@ def _static(report: Report, sources: Sources) -> Json:
     return run
 
 
-def _runtime(report: Report, sources: Sources) -> Json:
+def _runtime(report: Report, sources: Sources, most: int) -> Json:
     failing = [(target, check) for target in report.targets for check in target.checks if check.verdict == "fail"]
-    run = _run(report, "runtime", (check.check for _, check in failing), len(failing))
+    run = _run(report, "runtime", (check.check for _, check in failing), len(failing), most)
     seen: Counter[str] = Counter()
-    run["results"] = [_failure(target, check, run, seen, sources) for target, check in failing[:MAXIMUM_RESULTS]]
+    run["results"] = [_failure(target, check, run, seen, sources) for target, check in failing[:most]]
     run["properties"] = {"checks": report.summary.checks, "targets": report.summary.targets.model_dump()}
     return run
 
 
-def _run(report: Report, category: str, identifiers: Iterable[str], results: int) -> Json:
+def _run(report: Report, category: str, identifiers: Iterable[str], results: int, most: int) -> Json:
     entries = [entry(identifier) for identifier in dict.fromkeys(identifiers)]
     invocation: Json = {
         "executionSuccessful": report.analysis.status in {"finished", "partial"},
@@ -81,8 +95,10 @@ def _run(report: Report, category: str, identifiers: Iterable[str], results: int
     if report.analysis.finished_at is not None:
         invocation["endTimeUtc"] = report.analysis.finished_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     notifications = []
-    if results > MAXIMUM_RESULTS:
-        notifications.append(f"{results - MAXIMUM_RESULTS} of {results} results are left out: see the whole report.")
+    if results > most:
+        notifications.append(f"{results - most} of {results} results are left out: see the whole report.")
+    if min(results, most) > SHOWN_RESULTS:
+        notifications.append(f"GitHub shows the first {SHOWN_RESULTS} of {min(results, most)} results, the gravest.")
     if report.analysis.reason:
         notifications.append(report.analysis.reason)
     if notifications:
