@@ -16,7 +16,8 @@ from analyzer.formulas import core
 from analyzer.losses import losses
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import shown
-from analyzer.values.domain import Gradient, Kind
+from analyzer.singularities import Form
+from analyzer.values.domain import Gradient, Kind, Zero
 from analyzer.values.guards import guarded, made_of, value_names
 from analyzer.values.surroundings import Surroundings, surroundings
 
@@ -43,7 +44,7 @@ class MeanOfNothing(Rule):
     confidence = Confidence.MEDIUM
     settled_by = ("nan_gradient",)
     fix = FixSafety.NONE
-    triggers = ("mean", *_LOSSES, "Loss(")
+    triggers = ("mean", "sum", *_LOSSES, "Loss(")
     documentation = Documentation(
         what_it_does=(
             "Finds the mean, or a loss with `reduction='mean'`, of elements that a mask selects (`x[mask].mean()`), "
@@ -72,6 +73,10 @@ class MeanOfNothing(Rule):
         "import torch\ndef f(loss, y):\n    chosen = loss[y > 0]\n    if chosen.numel() > 0:\n"
         "        return chosen.mean()\n    return loss.sum() * 0\n",
         "import torch\ndef f(loss, y):\n    picked = loss[y > 0]\n    return picked.mean() if len(picked) else 0.0\n",
+        "import torch\ndef f(loss, y):\n    n = (y > 0).sum()\n    return loss.sum() / n if n > 0 else loss.mean()\n",
+        "import torch\ndef f(loss, y):\n    pos = y > 0\n    return (loss * pos).sum() / (pos.sum() + 1e-6)\n",
+        "import torch\ndef f(loss, attention_mask):\n    keep = attention_mask == 1\n"
+        "    return (loss * keep).sum() / keep.sum()\n",
         # a sum of nothing is zero
         "import torch\ndef f(loss, m):\n    return loss[m].sum()\n",
         "import torch\nimport torch.nn.functional as F\ndef f(x, y, mask):\n"
@@ -90,6 +95,13 @@ class MeanOfNothing(Rule):
         "    except RuntimeError:\n        return loss.mean()\n",
     )
     invalid = (
+        # a sum over a count
+        Invalid("import torch\ndef f(loss, y):\n    pos = y > 0\n    return (loss * pos).sum() / pos.sum()\n", (4,)),
+        Invalid(
+            "import torch\ndef f(loss, y):\n    pos = (y == 1).float()\n    n = pos.sum()\n"
+            "    return (loss * pos).sum() / n\n",
+            (5,),
+        ),
         # passed in: a note
         Invalid("import torch\ndef f(loss, mask):\n    return loss[mask].mean()\n", (3,)),
         Invalid("import torch\ndef f(loss, y):\n    return loss[y != -100].mean()\n", (3,)),
@@ -110,6 +122,7 @@ class MeanOfNothing(Rule):
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
+        yield from self._by_count(file)
         seen: set[tuple[ast.stmt | None, str]] = set()
         for node, reduced in _means(file):
             index = _selection(file, reduced)
@@ -141,6 +154,38 @@ class MeanOfNothing(Rule):
                     (binding.statement, f"`{binding.name}` is made here") for binding in file.values.definitions(index)
                 ),
             )
+
+    def _by_count(self, file: FileContext) -> Iterator[Hit]:
+        """`loss.sum() / positives.sum()`: 0/0 in the gradient as well (measured)."""
+        for singular in file.singularities.of(Form.DIVISION):
+            total = core(file, singular.operand)
+            operation = file.values.operation(total) if isinstance(total, ast.Call) else None
+            if operation is None or operation.name != "sum" or operation.operand is None or singular.numerator is None:
+                continue
+            judgement = file.singularities.judge(singular)
+            chosen = operation.operand
+            counts = judgement.value.mask and judgement.value.zero is Zero.CERTAIN_ORIGIN
+            if not counts or judgement.surroundings is not Surroundings.DIFFERENTIATED or judgement.guarded:
+                continue
+            above = file.values.value(singular.numerator)
+            if above.gradient is Gradient.NO or above.is_number or above.is_discrete:
+                continue
+            if _is_rare(file, chosen) and not _never_empty(file, chosen):
+                yield Hit(
+                    node=singular.node,
+                    message=(
+                        f"A batch in which `{shown(file, chosen)}` holds nowhere is divided by zero: the loss is 0/0 = "
+                        "NaN, and so are its gradients. Divide by `count.clamp(min=1)`."
+                    ),
+                    hypothesis={
+                        "operand": normalised_source(singular.operand, file.text),
+                        "singular_set": "== 0",
+                        "operation": "mean",
+                        "symbol": file.symbol(singular.node),
+                        "line": singular.operand.lineno,
+                    },
+                    related=((operation.call, "the count is zero when nothing is selected"),),
+                )
 
 
 def _means(file: FileContext) -> Iterator[tuple[ast.Call, ast.expr]]:
