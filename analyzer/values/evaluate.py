@@ -592,6 +592,17 @@ class Evaluator:
 
     def layer(self, call: ast.Call) -> str | None:
         """The torch class of the layer that `self.layer(x)` calls, as far as its own class shows."""
+        constructed = self.construction(call)
+        return self._file.qualified_name(constructed.func) if constructed is not None else None
+
+    def has_bias(self, call: ast.Call) -> bool:
+        """Whether the layer that `self.layer(x)` calls was made with a bias, or nothing says that it was not."""
+        constructed = self.construction(call)
+        bias = _keyword(constructed, "bias") if constructed is not None else None
+        return not (isinstance(bias, ast.Constant) and bias.value is False)
+
+    def construction(self, call: ast.Call) -> ast.Call | None:
+        """The `nn.Linear(...)` that was assigned to the attribute which `self.layer(x)` calls."""
         function = call.func
         owner = self._file.enclosing_class(call)
         if owner is None or not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
@@ -599,9 +610,8 @@ class Evaluator:
         if function.value.id != "self":
             return None
         for value in self._class_attributes(owner).get(function.attr, ()):
-            qualified = self._file.qualified_name(value.func) if isinstance(value, ast.Call) else None
-            if qualified is not None and qualified.startswith("torch.nn."):
-                return qualified
+            if isinstance(value, ast.Call) and (self._file.qualified_name(value.func) or "").startswith("torch.nn."):
+                return value
         return None
 
     def _function_named(self, name: str, call: ast.Call) -> FunctionNode | None:

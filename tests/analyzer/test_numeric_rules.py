@@ -181,3 +181,29 @@ def test_the_message_says_what_is_zero_when_and_what_follows() -> None:
         "`x` is divided by `x.norm(dim=-1)`, which is zero for a vector of zeros: there the value and the gradient are "
         "inf or NaN."
     )
+
+
+NETWORK = (
+    "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def __init__(self, body):\n"
+    "        super().__init__()\n        self.body = body\n        self.layer = {}\n"
+    "    def forward(self, x):\n        z = {}\n        return z / z.norm(dim=-1, keepdim=True)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("layer", "result", "severity"),
+    [
+        ("nn.Linear(3, 4)", "self.layer(x)", "note"),
+        ("nn.Linear(3, 4, bias=False)", "self.layer(x)", "warning"),
+        ("nn.Linear(3, 4, bias=False)", "self.layer(self.body(x).pooled)", "note"),
+        ("nn.ReLU()", "self.layer(self.body(x))", "warning"),
+        ("nn.Embedding(3, 4, padding_idx=0)", "self.layer(x)", "warning"),
+        ("nn.LayerNorm(4)", "self.layer(x).mean(1)", "note"),
+        ("nn.Sequential(nn.Linear(3, 4), nn.ReLU())", "self.layer(x)", "warning"),
+        ("nn.Sequential(nn.ReLU(), nn.Linear(3, 4))", "self.layer(x) + x", "note"),
+        ("nn.Linear(3, 4)", "self.layer(x) * x", "warning"),
+        ("nn.Linear(3, 4)", "x", "warning"),
+    ],
+)
+def test_what_comes_out_of_a_network_is_no_row_of_zeros(layer: str, result: str, severity: str) -> None:
+    assert severities(NETWORK.format(layer, result)) == [("GP102", severity)]
