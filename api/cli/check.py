@@ -48,6 +48,8 @@ Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[mis
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[\w.-]+@[\w.-]+:")
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 _STDIN = "-"
+# Finding out where results are kept costs 40 ms, as much as reading a few files.
+_WORTH_A_CACHE = 6
 # What is read from stdin is one file; larger ones than this are refused by the analyzer anyway.
 _MAX_STDIN = 80 * 2**20
 
@@ -88,6 +90,7 @@ class _Wanted:
     known: frozenset[str]
     writes_baseline: bool
     root: Path | None
+    uses_cache: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,9 @@ def check(
         None, help="Name files relative to this directory, whose configuration counts. Else: where the nearest one is."
     ),
     stdin_filename: str = typer.Option("", help="With -: the file that stdin stands for. Nothing is run."),
+    cache: bool = typer.Option(
+        True, "--cache/--no-cache", help="--no-cache: read every file, also those that have not changed."
+    ),
     python: Path | None = typer.Option(None, help="The Python that runs the code; it needs torch."),
     sandbox: bool = typer.Option(
         True, "--sandbox/--no-sandbox", help="--no-sandbox: run the code unconfined. Only for code of your own."
@@ -148,6 +154,7 @@ def check(
         known=(known.fingerprints if known is not None else frozenset()) | _of_base(base, paths, root),
         writes_baseline=write_to is not None,
         root=root,
+        uses_cache=cache,
     )
     with _read(paths, stdin_filename, wanted, device, python, sandbox=sandbox) as read:
         report = read.report
@@ -211,7 +218,8 @@ def _read(
     elif wanted.options.static_only and _is_local(paths):
         place = local_place(paths, SUFFIXES, is_configured, root=wanted.root)
         _require_python(place.asked, paths)
-        outcome = read_place(place, wanted.options, processes=os.cpu_count() or 1)
+        cache = _cache_directory() if wanted.uses_cache and len(place.asked) >= _WORTH_A_CACHE else None
+        outcome = read_place(place, wanted.options, processes=os.cpu_count() or 1, cache=cache)
         report = static_report(
             outcome,
             digest_of(place),
@@ -223,6 +231,13 @@ def _read(
     else:
         with _run(paths, wanted, device, python, sandbox=sandbox) as read:
             yield read
+
+
+def _cache_directory() -> Path:
+    """Where results are kept for files that have not changed."""
+    from services.settings import read_settings  # noqa: PLC0415 - the environment is read by who needs it
+
+    return read_settings().data_dir / "read"
 
 
 def _read_stdin(paths: list[str], stdin_filename: str, wanted: _Wanted, started: datetime) -> _Read:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from api.cli.main import run
 
@@ -367,3 +368,38 @@ def test_reading_alone_loads_neither_worker_nor_database_nor_web(repository: Pat
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
+
+
+# --- speed -----------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_over_unchanged_files_says_the_same_from_what_is_kept(
+    repository: Path,
+    report: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GRADPROOF_DATA_DIR", str(tmp_path / "data"))
+    for number in range(6):
+        (repository / f"src/pkg/more_{number}.py").write_text(FAULT)
+    first = report(repository)
+    kept = sorted(path for path in (tmp_path / "data").rglob("*") if path.is_file())
+    assert kept
+    monkeypatch.setattr("analyzer.file_analysis._apply_rules", lambda *_: ((), ()))
+    assert report(repository)["findings"] == first["findings"]
+    assert report(repository, "--no-cache")["findings"] == []
+
+
+def test_the_hook_runs_as_its_definition_says(
+    repository: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hook,) = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())
+    command, *arguments = hook["entry"].split()
+    assert command == "gradproof"
+    monkeypatch.chdir(repository)
+    baseline = ["--baseline", "known.json"]
+    assert run([*arguments, ".", "--write-baseline", "known.json"]) == 0
+    assert run([*arguments, *baseline, "src/pkg/a.py", "n.ipynb", "legacy/old.py"]) == 0
+    (repository / "src/pkg/b.py").write_text(FAULT)
+    assert run([*arguments, *baseline, "src/pkg/a.py", "src/pkg/b.py"]) == 1
+    assert "src/pkg/b.py:5:12" in capfd.readouterr().out
