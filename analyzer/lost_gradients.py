@@ -169,7 +169,7 @@ def _never_trained(file: FileContext, result: Result) -> Iterator[Lost]:
             continue
         cut = _first(cuts)
         if source.origin is Origin.PARAMETER:
-            if cut.ending is Ending.DETACHED or _updated_by_hand(file, attribute):
+            if _updated_by_hand(file, attribute):
                 continue
             yield Lost(cut, Evidence.NEVER_TRAINED, result.function)
         elif _layer_counts(file, owner, result, attribute, cut):
@@ -184,7 +184,7 @@ def _layer_counts(file: FileContext, owner: ast.ClassDef, result: Result, attrib
         return False
     if known.content is Content.LAYER and not _has_weights(known.name):
         return False
-    if cut.ending in {Ending.DETACHED, Ending.COPY} or result.flow.discrete:
+    if result.flow.discrete or (cut.ending is Ending.DETACHED and "requires_grad" in file.source(owner)):
         return False
     if cut.ending is Ending.COMPARISON:
         together = {other.source for other in result.flow.cut if other.node is cut.node}

@@ -183,6 +183,8 @@ class LeavesTheGraph(Rule):
             "self.code = nn.Parameter(torch.ones(4))\nself.up = nn.Linear(4, 4)",
             "self.code.data.mul_(0.9)\nreturn self.up(x) - self.code.detach()",
         ),
+        _in_module(f"{_SCALE}\nself.up.requires_grad_(False)", "h = self.up(x).detach()\nreturn h * self.scale"),
+        _in_module(_SCALE, "h = self.up(x)\nreturn h.detach() * self.scale, h"),
         _HEAD + "def policy_loss(logp, adv):\n    return -(logp * adv.detach()).mean()\n",
         _HEAD + "def commit_loss(q, z):\n    return (q - z.detach()).pow(2).mean() + (q.detach() - z).pow(2).mean()\n",
         _HEAD + "def accuracy_score(p, y):\n    return (p.detach().numpy() == y.numpy()).mean()\n",
@@ -204,6 +206,8 @@ class LeavesTheGraph(Rule):
             (8,),
         ),
         Invalid(_HEAD + "def peak_loss(p):\n    return torch.tensor(1.0 - p.detach().numpy().max())\n", (8,)),
+        Invalid(_in_module(_SCALE, "h = self.up(x).detach()\nreturn h * self.scale"), (_FORWARD,)),
+        Invalid(_in_module(_SCALE, "return self.up(x) * self.scale.detach()"), (_FORWARD,)),
         Invalid(_HEAD + "def sac_loss(logp, q):\n    return (0.2 * logp - q.detach()).mean()\n", (8,)),
         Invalid(
             _HEAD + "def fit(model, x, y):\n    out = model(x).detach()\n    loss = F.mse_loss(out, y)\n"
