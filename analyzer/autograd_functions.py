@@ -16,6 +16,9 @@ from analyzer.gradient_returns import Gradients, Returns, is_none, own_nodes
 from analyzer.syntax import FunctionNode, dotted_name, terminal_name
 
 _METHODS = ("forward", "backward", "vjp", "setup_context")
+_PLAIN_DECORATORS = frozenset(
+    {"staticmethod", "classmethod", "once_differentiable", "custom_bwd", "no_grad", "override"}
+)
 SAVED_ATTRIBUTES = frozenset({"saved_tensors", "saved_variables"})
 
 
@@ -71,6 +74,13 @@ class AutogradFunction:
     def is_readable(self) -> bool:
         """Whether forward and backward are both in this file and nothing of the class comes from elsewhere."""
         return self._complete and self.forward is not None and self.backward is not None
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether a decorator that is not known stands between autograd and backward: it may prepare the gradients."""
+        decorators = [] if self.backward is None else self.backward.decorator_list
+        names = (terminal_name(item.func if isinstance(item, ast.Call) else item) for item in decorators)
+        return any(name not in _PLAIN_DECORATORS for name in names)
 
     @property
     def is_once_differentiable(self) -> bool:
@@ -280,10 +290,14 @@ def _methods(file: FileContext, node: ast.ClassDef) -> tuple[dict[str, FunctionN
 
 
 def _own_parameters(function: FunctionNode) -> list[ast.arg]:
-    """The positional parameters, without the class of a class method."""
+    """The positional parameters, without the class of a class method.
+
+    Some pass the class to a static method by hand: `def forward(cls, ctx, x)`.
+    """
     found = [*function.args.posonlyargs, *function.args.args]
     is_class_method = any(dotted_name(decorator) == "classmethod" for decorator in function.decorator_list)
-    return found[1:] if is_class_method else found
+    by_hand = len(found) > 1 and found[0].arg in {"cls", "self"} and found[1].arg in {"ctx", "context"}
+    return found[1:] if is_class_method or by_hand else found
 
 
 def _is_context_attribute(expression: ast.AST, context: str | None, names: set[str] | frozenset[str]) -> bool:

@@ -28,7 +28,7 @@ class ExponentialRatio(Rule):
     settled_by = ("nan_gradient",)
     torch_versions = "2.13"
     fix = FixSafety.SAFE
-    triggers = ("exp",)
+    triggers = ("exp(",)
     documentation = Documentation(
         what_it_does=(
             "Finds, in the methods of a custom `torch.autograd.Function`, `e / (1 + e)`, `e / (1 + e) ** 2` and "

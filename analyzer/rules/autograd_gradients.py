@@ -465,6 +465,7 @@ class IgnoredGradient(Rule):
     )
     valid = (
         combined("return x * 2", "return None"),
+        combined("return x * 2", "return (None,) * 3", "x, y, z"),
         combined("return x * 2", "return torch.zeros_like(ctx.saved_tensors[0])"),
         combined("return x * 2", "raise NotImplementedError"),
         combined("return x * 2", "g = ctx.scale\ng = g * grad\nreturn g"),
@@ -496,14 +497,17 @@ class IgnoredGradient(Rule):
             if any(_reads(node, names) for statement in backward.body for node in ast.walk(statement)):
                 continue
             for statement in function.returns:
-                given = [value for value in _given(statement) if _something(function, value)]
+                given = [value for value in _given(function, statement) if _something(function, value)]
                 if given:
                     yield _ignored(function, statement, given, sorted(names))
                     break
 
 
-def _given(statement: ast.Return) -> list[ast.expr]:
-    """The items of a return, as they are written."""
+def _given(function: AutogradFunction, statement: ast.Return) -> list[ast.expr]:
+    """The items of a return: counted where that is possible, else as they are written."""
+    for item in function.gradients:
+        if item.statement is statement and not item.is_list:
+            return [value for value in item.items if value is not None]
     value = statement.value
     return list(value.elts) if isinstance(value, ast.Tuple) else [value] if value is not None else []
 
@@ -535,7 +539,8 @@ def _ignored(function: AutogradFunction, statement: ast.Return, given: list[ast.
     file = function.file
     rewrite: Rewrite | None = None
     gradients = function.gradient_parameters
-    if len(given) == 1 and len(gradients) == 1 and len(function.returns) == 1:
+    written = any(given[0] is node for node in ast.walk(statement))
+    if len(given) == 1 and written and len(gradients) == 1 and len(function.returns) == 1:
         text = f"{gradients[0].arg} * {_factor(file, given[0])}"
         rewrite = Rewrite(FixSafety.UNSAFE, (Replacement(given[0], text),))
     told = ", ".join(f"`{name}`" for name in names)

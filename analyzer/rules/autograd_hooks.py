@@ -103,7 +103,7 @@ class GradientHook(Rule):
                 continue
             for hook, bound in _definitions(file, call.args[0]):
                 names = [argument.arg for argument in (*hook.args.posonlyargs, *hook.args.args)][1 if bound else 0 :]
-                # A node of the graph (`y.grad_fn`) has a `register_hook` as well, which calls its hook with two arguments.
+                # A node of the graph (`y.grad_fn`) has a `register_hook` as well, whose hook takes two arguments.
                 if not (_takes(hook, names, count) or (call.func.attr == "register_hook" and _takes(hook, names, 2))):
                     yield _uncallable(file, call, hook, count, len(names))
                 elif hook not in reported:

@@ -15,7 +15,7 @@ from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrit
 from analyzer.syntax import dotted_name
 
 # Parts of a dotted name that speak of a compiled extension: `_C.forward`, `lltm_cuda.backward`, `swish_ext.bwd`.
-_EXTENSION_PARTS = ("_c", "cuda", "ext", "extension", "kernel", "kernels", "triton", "cpp", "hip")
+_EXTENSION_PARTS = ("c", "_c", "cuda", "ext", "extension", "kernel", "kernels", "triton", "cpp", "hip")
 
 
 class GradientLayout(Rule):
@@ -53,6 +53,8 @@ class GradientLayout(Rule):
     valid = (
         combined("return x * 2", "return grad.reshape(-1).view_as(grad) * 2"),
         combined("return x * 2", "return grad.contiguous().view(-1)"),
+        # a decorator of its own: it may well make everything contiguous
+        combined("return x * 2", "return grad.view(-1)", decorator="ensure_contiguous"),
         combined("return x * 2", "grad = grad.contiguous()\nreturn grad.view(-1)"),
         combined("return x * 2", "return (grad * 2).view(-1)"),
         combined("return x * 2", "return grad.view(torch.int32)"),
@@ -80,7 +82,7 @@ class GradientLayout(Rule):
         """Every use of an incoming gradient that depends on its layout, in every backward."""
         for function in autograd_functions(file):
             backward = function.backward
-            if backward is None or function.only_raises or _asks_for_layout(function):
+            if backward is None or function.only_raises or function.is_wrapped or _asks_for_layout(function):
                 continue
             memory = Memory(function, backward)
             for node in own_nodes(backward):
@@ -158,6 +160,6 @@ def _is_kernel(file: FileContext, call: ast.Call) -> bool:
     dotted = file.qualified_name(call.func) or dotted_name(call.func) or ""
     if dotted.startswith("torch."):
         return False
-    owner = dotted.rpartition(".")[0].lower()
-    words = {word for part in owner.split(".") for word in (part, *part.split("_"))}
-    return bool(words & set(_EXTENSION_PARTS)) or "._c." in f".{owner}."
+    # The module itself counts, not the package around it: `liger_kernel.ops.utils` is plain Python.
+    owner = dotted.rpartition(".")[0].rpartition(".")[2].lower()
+    return owner in _EXTENSION_PARTS or bool(set(owner.split("_")) & set(_EXTENSION_PARTS))

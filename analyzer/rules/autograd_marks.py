@@ -4,6 +4,7 @@ gradient (GP309), gradients that may be missing (GP310)."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from analyzer.autograd_functions import AutogradFunction, autograd_functions
@@ -18,6 +19,9 @@ from analyzer.rules.autograd_examples import combined, split
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import FunctionNode, terminal_name
 from analyzer.values.domain import Kind
+
+# Outputs that are indices, counts or handles, whatever call they come from.
+_NO_NUMBERS = re.compile(r"idx|ind(ex|ices)|count|num|handle|mask|token|seed|rng|state|meta", re.IGNORECASE)
 
 
 def _marking_calls(function: AutogradFunction, name: str) -> Iterator[tuple[FunctionNode, ast.Call]]:
@@ -198,6 +202,7 @@ class UnmarkedOutput(Rule):
             "return grad * 2",
             gradients="grad, other",
         ),
+        combined("y, idx = kernel.forward(x)\nreturn y, idx", "return grad", gradients="grad, other"),
         combined("state = [x, x]\nreturn x * 2, state", "return grad * 2", gradients="grad, other"),
     )
     invalid = (
@@ -269,7 +274,11 @@ def _unmarked(function: AutogradFunction, forward: FunctionNode, statement: ast.
     definition = file.values.single_definition(item) if isinstance(item, ast.Name) else item
     if not sources.certain:
         known_tensor = value.kind is Kind.TENSOR or _from_unpacked_call(file, item)
-        if not known_tensor or isinstance(definition, (ast.List, ast.Tuple, ast.ListComp)):
+        if (
+            not known_tensor
+            or _NO_NUMBERS.search(file.source(item))
+            or isinstance(definition, (ast.List, ast.Tuple, ast.ListComp))
+        ):
             return None
     elif isinstance(definition, (ast.List, ast.Tuple, ast.ListComp, ast.Dict)):
         return None
@@ -280,11 +289,17 @@ def _unmarked(function: AutogradFunction, forward: FunctionNode, statement: ast.
         f"the output `{shown}` is differentiable for autograd, but backward never uses its gradient: in a loss it "
         f"silently "
         f"has none. Call `ctx.mark_non_differentiable({shown})`, or use the gradient.",
-        severity=None if sources.certain else Severity.NOTE,
+        severity=None if _has_derivative(function, sources.certain) else Severity.NOTE,
         hypothesis={"function": function.name, "output": position, "symbol": file.symbol(item)},
         related=((function.backward, "its gradient comes in here and is not used"),) if function.backward else (),
         fix=Rewrite(FixSafety.SAFE, (edit,)) if edit is not None else None,
     )
+
+
+def _has_derivative(function: AutogradFunction, names: frozenset[str]) -> bool:
+    """Whether one of these inputs is one that backward has a gradient for, as far as can be seen."""
+    inputs = function.input_names
+    return any(name in inputs and function.receives_gradient(inputs.index(name)) is not False for name in names)
 
 
 def _from_unpacked_call(file: FileContext, item: ast.expr) -> bool:

@@ -92,6 +92,10 @@ class SavedTensorCount(Rule):
             "ctx.save_for_backward(x, weight)\nreturn x * weight",
             f"saved = ctx.saved_tensors\nx, weight = saved\n{_GRADIENTS}",
         ),
+        # the class is passed by hand to a static method
+        _class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"
+        ).replace("forward(ctx, ", "forward(cls, ctx, "),
         _class(
             "ctx.save_for_backward(x, weight)\nreturn x * weight",
             "x = ctx.saved_tensors[0]\nweight = ctx.saved_tensors[1]\n" + _GRADIENTS,

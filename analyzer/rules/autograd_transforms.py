@@ -45,7 +45,7 @@ class FunctionWithoutTransforms(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     torch_versions = "2.13"
-    triggers = ("func", "vmap", "functorch")
+    triggers = ("torch.func", "import func", "vmap", "functorch")
     documentation = Documentation(
         what_it_does=(
             "Finds a custom `torch.autograd.Function` that is applied in a function given to `torch.func.grad`, `vjp`, "
@@ -171,7 +171,7 @@ class BackwardForgottenByCompiler(Rule):
     confidence = Confidence.MEDIUM
     settled_by = ("compile_equivalence",)
     torch_versions = "2.13"
-    triggers = ("func", "functorch")
+    triggers = ("torch.func", "import func", "functorch")
     documentation = Documentation(
         what_it_does=(
             "Finds a custom `torch.autograd.Function` with a hand-written gradient for something that has none "
