@@ -20,7 +20,7 @@ from analyzer.syntax import FunctionNode, terminal_name
 from analyzer.values.guards import made_of, value_names
 from analyzer.values.surroundings import Surroundings, surroundings
 
-_SOFTMAX_CALLS = ("softmax", "log_softmax", "softmin", "logsumexp")
+_SOFTMAX_CALLS = ("softmax", "log_softmax", "softmin")
 _SOFTMAX_LAYERS = frozenset({"torch.nn.Softmax", "torch.nn.LogSoftmax", "torch.nn.Softmin"})
 # Masks by position leave every row something: the diagonal of a causal mask, the window around a place.
 _POSITIONAL = re.compile(
@@ -28,7 +28,9 @@ _POSITIONAL = re.compile(
     r"square_subsequent|autoregressive|bottom_right|shape|size|roll|img_mask|shift|topk|kthvalue|sort|cumsum|"
     r"top_|unique|self_mask|self_pair|padding_len"
 )
-_PADDING = re.compile(r"mask|pad|keep|valid|visible|legal|present|allowed|adj|active|exist|attend|length|observed")
+# `arange(n) < lengths` is padding, and a length can be zero.
+_LENGTH = re.compile(r"(^|_)(lens?|lengths?|counts?|sizes|n_?valid|num_[a-z]+)$|lengths?$")
+_RANGE = re.compile(r"^(arange|range|shape|size)$")
 _REPAIRS = frozenset({"nan_to_num", "nan_to_num_", "masked_fill", "masked_fill_", "where"})
 _EMPTINESS = frozenset({"any", "all", "amax", "amin", "max", "min", "count_nonzero", "logical_or", "fill_diagonal_"})
 
@@ -40,7 +42,7 @@ class FullyMaskedSoftmax(Rule):
     confidence = Confidence.MEDIUM
     settled_by = ("nan_gradient",)
     fix = FixSafety.SAFE
-    triggers = ("softmax", "Softmax", "logsumexp", "softmin")
+    triggers = ("softmax", "Softmax", "softmin", "Softmin")
     documentation = Documentation(
         what_it_does=(
             "Finds `softmax` over scores in which a mask writes `-inf`, when nothing shows that every row keeps at "
@@ -95,6 +97,10 @@ class FullyMaskedSoftmax(Rule):
         # chosen by the scores themselves: the best one stays
         "import torch\ndef f(logits, k):\n    worst = logits.topk(k).values[..., -1:]\n"
         "    return logits.masked_fill(logits < worst, float('-inf')).softmax(-1)\n",
+        "import torch\ndef f(logits, p):\n    probs = logits.softmax(-1)\n    drop = probs < p\n"
+        "    return logits.masked_fill(drop, float('-inf')).softmax(-1)\n",
+        "import torch\ndef f(s):\n    hide = torch.arange(s.size(0))[:, None] < torch.arange(s.size(1))\n"
+        "    return s.masked_fill(hide, float('-inf')).softmax(-1)\n",
         "import torch\ndef f(score, mask):\n    return score.masked_fill(mask, float('inf')).sigmoid()\n",
         # the fused attention returns zero for such a row
         "import torch\nimport torch.nn.functional as F\ndef f(q, k, v, mask):\n"
@@ -125,6 +131,15 @@ class FullyMaskedSoftmax(Rule):
         Invalid(
             "import torch\ndef f(s, mask):\n    s.masked_fill_(mask, float('-inf'))\n    return s.softmax(dim=-1)\n",
             (4,),
+        ),
+        Invalid(
+            "import torch\ndef f(s, lengths):\n    late = torch.arange(s.size(-1)) >= lengths[:, None]\n"
+            "    return s.masked_fill(late, float('-inf')).softmax(-1)\n",
+            (4,),
+        ),
+        Invalid(
+            "import torch\ndef f(logits, taken):\n    return logits.masked_fill(taken, float('-inf')).softmax(-1)\n",
+            (3,),
         ),
         # added, no later repair helps
         Invalid(
@@ -204,22 +219,30 @@ def _softmaxes(file: FileContext) -> Iterator[tuple[ast.Call, ast.expr]]:
 
 
 def _may_cover_a_row(file: FileContext, fill: InfiniteFill, softmax: ast.Call) -> bool:
-    """Whether a mask comes from outside, says which places are padding, and was not looked at for emptiness."""
+    """Whether a mask is neither one by position nor by score, and was not looked at for emptiness."""
     made = made_of(file, fill.mask)
-    words = _words_behind(file, fill.mask)
-    if any(_POSITIONAL.search(word.lower()) for word in words | made):
+    words = {word.lower() for word in _words_behind(file, fill.mask) | made}
+    if any(_LENGTH.search(name.lower()) for name in made):
+        words = {word for word in words if not _RANGE.search(word)}
+    if not made or any(_POSITIONAL.search(word) for word in words):
         return False
-    if not any(_PADDING.search(name.lower()) for name in made):
-        return False
-    if _chooses_by_score(fill):
-        return False
+    if fill.filled is not None and _reads(file, fill.mask, {name for name, _ in value_names(fill.filled)}):
+        return False  # the mask compares the very scores that it is written into: the best one stays
     return not _looked_at(file, made, softmax)
 
 
-def _chooses_by_score(fill: InfiniteFill) -> bool:
-    """Whether the mask compares the very scores that it is written into."""
-    scores = {name for name, _ in value_names(fill.filled)} if fill.filled is not None else set()
-    return bool(scores & {name for name, _ in value_names(fill.mask)})
+def _reads(file: FileContext, mask: ast.expr, names: set[str], *, depth: int = 3) -> bool:
+    """Whether a mask is computed from the values of one of the names; their shapes don't count."""
+    for name, node in value_names(mask):
+        outer = file.parent(node)
+        if isinstance(outer, ast.Attribute) and outer.attr in ("size", "shape", "device", "dtype", "ndim"):
+            continue
+        if name in names:
+            return True
+        definition = file.values.single_definition(node) if depth else None
+        if definition is not None and _reads(file, definition, names, depth=depth - 1):
+            return True
+    return False
 
 
 def _words_behind(file: FileContext, mask: ast.expr) -> frozenset[str]:
