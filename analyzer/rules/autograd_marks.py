@@ -210,9 +210,7 @@ class UnmarkedOutput(Rule):
         Invalid(combined("return x * 2, x.exp()", "return grad * 2", gradients="grad, _"), (9,)),
         Invalid(combined("a = x * 2\nb = a + 1\nreturn a, b", "return g[0] * 2", gradients="*g"), (11,)),
         # only notes: there is no derivative to lose, or nobody knows
-        Invalid(
-            combined("mask = (x > 0).float()\nreturn x * mask, mask", "return grad", gradients="grad, other"), (10,)
-        ),
+        Invalid(combined("on = (x > 0).float()\nreturn x * on, on", "return grad", gradients="grad, other"), (10,)),
         Invalid(
             combined("y, lse = kernel.forward(x)\nreturn y, lse", "return grad * lse", gradients="grad, other"), (10,)
         ),

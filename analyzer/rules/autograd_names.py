@@ -110,7 +110,7 @@ class UndefinedNameInFunction(Rule):
         Invalid(combined("return x * scale", "return grad"), (9,)),
         Invalid(combined("y = x.exp()\nreturn y", "return grad * y"), (14,)),
         Invalid(split("ctx.n = 2\nreturn x * 2", "pass", "return grad * ctx.n"), (9,)),
-        Invalid(combined("ctx.x = input\nreturn x * 2", "return grad * 2"), (9,)),
+        Invalid(combined("ctx.x = input\nreturn x * y", "return grad * ctx.x, grad", "x, y"), (9,)),
         Invalid(combined("return x * 2", "g = torch.relu(input)\nreturn g * grad"), (13,)),
         Invalid(combined("return x * 2", "return grad * hidden", after="def other():\n    hidden = 2\n"), (13,)),
     )

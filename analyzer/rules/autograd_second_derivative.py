@@ -15,7 +15,7 @@ from analyzer.function_sources import SourceFinder
 from analyzer.gradient_returns import own_nodes
 from analyzer.kept_values import assigned_attributes, values_are_read
 from analyzer.rules.autograd_examples import combined, second_derivative_free
-from analyzer.rules.base import Documentation, Hit, Invalid, Rewrite, Rule
+from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Kind
 
@@ -67,7 +67,8 @@ class BackwardLeavesGraph(Rule):
             "With `create_graph=True` (gradient penalties, Hessians, forces of a potential, MAML) backward is itself "
             "differentiated. What happens outside the graph counts as constant there, so that the second derivative is "
             "silently wrong: 2 instead of 8 in our measurement. `.numpy()` on a gradient raises then. "
-            "`@once_differentiable` turns the silence into an error that says what is missing."
+            "`@once_differentiable` says that there is no second derivative: `backward()` through the gradient raises "
+            "(`torch.autograd.grad` still passes it by without a word in torch 2.13)."
         ),
         faulty_example=combined(
             "ctx.save_for_backward(x)\nreturn x ** 4",
@@ -77,8 +78,9 @@ class BackwardLeavesGraph(Rule):
             "ctx.save_for_backward(x)\nreturn x ** 4", "(x,) = ctx.saved_tensors\nreturn 4 * x ** 3 * grad"
         ),
         fix_safety=(
-            "Unsafe: `@once_differentiable` keeps the first derivative, and makes the second raise instead of being "
-            "wrong. Where it is needed, backward has to be written in torch."
+            "Unsafe: takes `.detach()` or `.data` away, which keeps the values; elsewhere adds "
+            "`@once_differentiable`, which "
+            "keeps the first derivative and makes `backward()` through it raise instead of being wrong."
         ),
     )
     valid = (
@@ -157,8 +159,21 @@ class BackwardLeavesGraph(Rule):
                 "or say `@once_differentiable`.",
                 hypothesis={"function": function.name, "symbol": file.symbol(node)},
                 related=((backward, "this backward is not marked @once_differentiable"),),
-                fix=_once_differentiable(function),
+                fix=_attached(function, node) or _once_differentiable(function),
             )
+
+
+def _attached(function: AutogradFunction, node: ast.AST) -> Rewrite | None:
+    """The value itself for `x.detach()` and `x.data`, unless it goes on to numpy, which needs a detached one."""
+    file, backward = function.file, function.backward
+    assert backward is not None
+    if any(isinstance(inner, ast.Attribute) and inner.attr == "numpy" for inner in own_nodes(backward)):
+        return None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "detach":
+        return Rewrite(FixSafety.UNSAFE, (Replacement(node, file.source(node.func.value)),))
+    if isinstance(node, ast.Attribute):
+        return Rewrite(FixSafety.UNSAFE, (Replacement(node, file.source(node.value)),))
+    return None
 
 
 def _departures(function: AutogradFunction) -> Iterator[tuple[ast.expr | ast.stmt, str]]:

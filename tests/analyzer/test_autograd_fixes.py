@@ -91,7 +91,7 @@ def test_a_decorator_goes_between_staticmethod_and_the_function() -> None:
         "import torch\n\n\nclass Op(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
         "        ctx.save_for_backward(x)\n        return x ** 4\n\n    @staticmethod\n    def backward(ctx, grad):\n"
         '        """Says\n          what it does."""\n        (x,) = ctx.saved_tensors\n'
-        "        return 4 * x.detach() ** 3 * grad\n"
+        "        with torch.no_grad():\n            return 4 * x ** 3 * grad\n"
     )
     result = fixed(source, "GP311")
     assert "    @staticmethod\n    @torch.autograd.function.once_differentiable\n    def backward" in result
