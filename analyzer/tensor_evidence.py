@@ -224,11 +224,18 @@ class TensorEvidence:
         if not isinstance(operand, ast.Name):
             return False
         function = self._file.enclosing_function(operand)
-        if function is None or function.name != "forward" or not is_module_method(self._file, function):
+        if function is None or not self._takes_tensors(function):
             return False
         _, may_be_none = self._file.values.bindings(function).reaching(operand.id, self._file.statement(operand))
         argument = next((p for p in parameters(function) if p.arg == operand.id), None)
-        return may_be_none and argument is not None and argument.annotation is None and argument.arg != "self"
+        own = argument is not None and argument.annotation is None and argument.arg not in ("self", "ctx")
+        return may_be_none and own
+
+    def _takes_tensors(self, function: FunctionNode) -> bool:
+        """Whether what a function is given is tensors by custom: a module's forward, a Function's backward."""
+        if function.name == "forward" and is_module_method(self._file, function):
+            return True
+        return function.name == "backward" and self._file.parent(function) in self._file.autograd_functions
 
     def _may_be_tensor(self, operand: ast.expr) -> bool:
         """Whether nothing says that the owner of a method is a module or a class."""
@@ -246,6 +253,8 @@ def tensor_evidence(file: FileContext) -> TensorEvidence:
 
 def _is_tensor_sequence(file: FileContext, expression: ast.expr) -> bool:
     """Whether the parts of an unpacked result are tensors: `a, b = x.chunk(2)`."""
+    if isinstance(expression, ast.Attribute) and expression.attr == "saved_tensors":
+        return True
     if not isinstance(expression, ast.Call):
         return False
     name = terminal_name(expression.func)
