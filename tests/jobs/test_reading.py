@@ -42,7 +42,7 @@ def test_a_reader_whose_job_was_taken_away_is_killed(source: Path) -> None:
 
 
 def test_a_reader_without_memory_is_no_accident(source: Path) -> None:
-    outcome = read(source, memory=64 * 2**20)
+    outcome = read(source, memory=16 * 2**20)
     assert isinstance(outcome, ReadingFailed)
     assert outcome.state in {JobState.CRASHED, JobState.FAILED}
 
