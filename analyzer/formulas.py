@@ -153,6 +153,31 @@ def sum_of_squares(file: FileContext, expression: ast.expr) -> list[ast.expr]:
     return found
 
 
+def growing_exponential(file: FileContext, expression: ast.expr) -> Operation | None:
+    """An `exp` that can overflow and that an expression grows with: through sums, means, products and powers."""
+    pending, seen = [expression], 0
+    while pending and seen < _LARGEST_DEPTH:
+        seen += 1
+        found = core(file, pending.pop())
+        if isinstance(found, ast.BinOp) and isinstance(found.op, (ast.Add, ast.Sub, ast.Mult)):
+            pending.extend((found.right, found.left))
+        elif isinstance(found, ast.BinOp) and isinstance(found.op, ast.Pow):
+            pending.append(found.left)
+        elif isinstance(found, ast.UnaryOp):
+            pending.append(found.operand)
+        elif isinstance(found, ast.Call):
+            exponential = exponential_of(file, found)
+            if exponential is not None:
+                return exponential
+            operation = file.values.operation(found)
+            if operation is not None and operation.operand is not None and operation.name in _GROWING:
+                pending.append(operation.operand)
+    return None
+
+
+_GROWING = frozenset({"sum", "nansum", "mean", "cumsum", "masked_fill", "mul", "add", "square", "pow", "clamp_min"})
+
+
 def exponential_of(file: FileContext, expression: ast.expr) -> Operation | None:
     """The `exp` that an expression stands for, if its argument is a tensor that can be large enough to overflow."""
     operation = operation_behind(file, expression, "exp")
@@ -264,24 +289,13 @@ def is_cosine(file: FileContext, expression: ast.expr) -> bool:
 
 def _multiplied(operation: Operation) -> tuple[ast.expr, ...]:
     """The two factors of a product of matrices or vectors."""
-    if operation.name in ("matmul", "mm", "bmm", "inner", "dot") and operation.operand is not None:
+    if operation.name in ("matmul", "mm", "bmm", "inner", "dot", "linear") and operation.operand is not None:
         return (operation.operand, *operation.arguments[:1])
     return operation.arguments if operation.name == "einsum" else ()
 
 
 def _are_unit(file: FileContext, vectors: tuple[ast.expr, ...]) -> bool:
     return len(vectors) == 2 and all(operation_behind(file, vector, "normalize") is not None for vector in vectors)
-
-
-def factors(expression: ast.expr) -> Iterator[ast.expr]:
-    """The factors of a product, outermost first; other expressions are one factor."""
-    pending = [expression]
-    while pending:
-        current = pending.pop()
-        if isinstance(current, ast.BinOp) and isinstance(current.op, ast.Mult):
-            pending.extend((current.right, current.left))
-        else:
-            yield current
 
 
 # --- probabilities ---------------------------------------------------------------------------------------------------
@@ -295,7 +309,7 @@ def probability_behind(file: FileContext, expression: ast.expr) -> tuple[str, as
     operation = file.values.operation(found)
     if operation is not None and operation.name in _PROBABILITIES:
         return _PROBABILITIES[operation.name], found
-    layer = file.values.layer(found)
+    layer = file.values.last_layer(found)
     return (_PROBABILITY_LAYERS[layer], found) if layer in _PROBABILITY_LAYERS else None
 
 

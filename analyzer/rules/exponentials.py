@@ -15,7 +15,7 @@ from analyzer.formulas import (
     can_overflow,
     core,
     exponential_of,
-    factors,
+    growing_exponential,
     is_bounded,
     maximum_subtracted,
     one_plus,
@@ -302,7 +302,7 @@ class HandWrittenSigmoid(Rule):
         why_is_this_bad=(
             "`exp` is inf above 88 in float32. `1 / (1 + inf)` is 0, which is right, but its gradient is 0 times inf, "
             "which is NaN (measured); where an exponential stands above the line as well, the value is inf / inf = NaN "
-            "already, also in a backward pass that is written by hand. `torch.sigmoid` and `torch.tanh` have neither."
+            "already. `torch.sigmoid` and `torch.tanh` have neither. (In a custom Function: GP325.)"
         ),
         faulty_example="import torch\n\n\ndef gate(x, y):\n    return y * (1 / (1 + torch.exp(-x)))\n",
         right_example="import torch\n\n\ndef gate(x, y):\n    return y * torch.sigmoid(x)\n",
@@ -318,8 +318,11 @@ class HandWrittenSigmoid(Rule):
         "import torch\ndef f(x, log_var):\n    return x ** 2 / torch.exp(log_var)\n",
         # the value is right, and no gradient is taken
         "import torch\n@torch.no_grad()\ndef f(x):\n    return 1 / (1 + torch.exp(-x))\n",
+        # inside a custom Function the ratio is GP325's
         "import torch\nclass S(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
-        "        return 1 / (1 + torch.exp(-x))\n    @staticmethod\n    def backward(ctx, g):\n        return g\n",
+        "        ctx.save_for_backward(x)\n        return 1 / (1 + torch.exp(-x))\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        (x,) = ctx.saved_tensors\n        e = torch.exp(-x)\n"
+        "        return g * e / (1 + e) ** 2\n",
         "import torch\ndef f(x):\n    if x.min() < -80:\n        return x\n    return 1 / (1 + torch.exp(-x))\n",
         "import numpy as np\nimport torch\ndef f(x):\n    return 1 / (1 + np.exp(-x))\n",
     )
@@ -337,14 +340,6 @@ class HandWrittenSigmoid(Rule):
             (3,),
         ),
         Invalid("import torch\ndef f(x):\n    a, b = x.exp(), (-x).exp()\n    return (a - b) / (a + b)\n", (4,)),
-        # by hand in a backward pass: inf / inf
-        Invalid(
-            "import torch\nclass Spike(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
-            "        ctx.save_for_backward(x)\n        return (x > 0).to(x.dtype)\n    @staticmethod\n"
-            "    def backward(ctx, grad):\n        (x,) = ctx.saved_tensors\n        e = torch.exp(-25 * x)\n"
-            "        return grad * 25 * e / (e + 1.0).square()\n",
-            (11,),
-        ),
         Invalid("import torch\ndef f(x):\n    return torch.nan_to_num(torch.exp(x) / (1 + torch.exp(x)))\n", (3,)),
     )
 
@@ -354,9 +349,11 @@ class HandWrittenSigmoid(Rule):
             exponential = _in_sum(file, singular.operand) if isinstance(node, ast.expr) else None
             if exponential is None or exponential.operand is None or not isinstance(node, ast.expr):
                 continue
+            if file.enclosing_autograd_function(node) is not None:
+                continue
             exponent = exponential.operand
             around = surroundings(file, node)
-            both = singular.numerator is not None and _contains_exponential(file, singular.numerator)
+            both = singular.numerator is not None and growing_exponential(file, singular.numerator) is not None
             if around is Surroundings.ASIDE or guarded(file, node, exponent):
                 continue
             if not both and (around is Surroundings.UNRECORDED or file.values.value(exponent).gradient is Gradient.NO):
@@ -389,15 +386,6 @@ def _in_sum(file: FileContext, divisor: ast.expr) -> Operation | None:
     if both is None or not all(operation_behind(file, term, "exp") is not None for term in both):
         return None
     return exponential_of(file, both[0]) or exponential_of(file, both[1])
-
-
-def _contains_exponential(file: FileContext, numerator: ast.expr) -> bool:
-    """Whether what is divided grows like an exponential itself."""
-    found = core(file, numerator)
-    parts = list(factors(found))
-    if isinstance(found, ast.BinOp) and isinstance(found.op, (ast.Add, ast.Sub)):
-        parts = [found.left, found.right]
-    return any(exponential_of(file, part) is not None for part in parts)
 
 
 def _as_sigmoid(file: FileContext, singular: Singular, exponential: Operation) -> Rewrite | None:

@@ -147,12 +147,11 @@ def _evidence(file: FileContext, singular: Singular, judgement: Judgement) -> tu
     """How the operand is known to come to the edge, and how sure that is."""
     domain, value = singular.domain, judgement.value
     edges = []
-    if value.low <= domain.low and not math.isinf(value.low):
+    # Bounds beyond the domain come from adding up bounds, and say nothing about what occurs.
+    if value.low == domain.low and not value.low_open:
         edges.append(f"{domain.low:g}")
-    if value.high >= domain.high and not math.isinf(value.high):
+    if not math.isinf(value.high) and (value.high == domain.high or (value.high > domain.high and value.reaches_high)):
         edges.append(f"{domain.high:g}")
-    if singular.name in ("acosh", "arccosh") and value.low < 1 and value.low != 0:
-        edges = []
     if edges:
         return f"can be exactly {' or '.join(edges)}", None
     if singular.name in ("acos", "asin", "arccos", "arcsin") and _is_cosine(file, singular.operand):

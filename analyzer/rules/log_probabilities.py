@@ -143,7 +143,7 @@ def _log_softmax(file: FileContext, singular: Singular, call: ast.Call) -> Rewri
     if text is None:
         spelled = file.spelling("torch.nn.functional.log_softmax")
         text = spelled + file.source(call)[len(file.source(call.func)) :] if spelled is not None else None
-    return Rewrite(FixSafety.SAFE, (Replacement(singular.node, text),)) if text is not None else None  # type: ignore[arg-type]
+    return Rewrite(FixSafety.SAFE, (Replacement(singular.node, text),)) if text is not None else None
 
 
 class LogOfSigmoid(Rule):

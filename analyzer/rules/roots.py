@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import sum_of_squares
+from analyzer.radicands import vanishing_radicand
 from analyzer.repairs import deviation, floored, substituted, vector_norm
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, shown
@@ -30,8 +31,10 @@ def _roots(file: FileContext) -> Iterator[tuple[Singular, Judgement]]:
         value = judgement.value
         if value.positive or value.is_number or value.zero is Zero.EXCLUDED:
             continue
+        if not judgement.differentiable or judgement.guarded:
+            continue
         speaks = value.non_negative or _added_epsilon(file, singular.node) is not None
-        if speaks and judgement.differentiable and not judgement.guarded:
+        if speaks or vanishing_radicand(file, singular.operand) is not None:
             yield singular, judgement
 
 
@@ -96,6 +99,10 @@ class SquareRootAtZero(Rule):
         "import numpy as np\nimport torch\ndef f(x):\n    return np.sqrt(np.sum(np.asarray(x) ** 2))\n",
         "import torch\ndef f(x):\n    return (1 + x ** 2).sqrt()\n",
         "import torch\ndef f(x):\n    return x.exp().sum().sqrt()\n",
+        "import torch\ndef f(a, b):\n    d = a.pow(2).sum(1, keepdim=True) + b.pow(2).sum(1) - 2 * a @ b.t()\n"
+        "    return d.clamp(min=1e-12).sqrt()\n",
+        "import torch\ndef f(x):\n    return torch.sqrt(1 - x ** 2)\n",
+        "import torch\ndef f(a, b, c):\n    return torch.sqrt(b ** 2 - 4 * a * c)\n",
         "import torch\ndef f(mask):\n    return mask.sum(-1).sqrt()\n",
     )
     invalid = (
@@ -110,6 +117,30 @@ class SquareRootAtZero(Rule):
         Invalid("import torch\ndef f(c):\n    return torch.sqrt(1 - torch.cos(c) ** 2)\n", (3,)),
         Invalid(
             "import torch\nimport torch.nn.functional as F\ndef f(a, b):\n    return torch.sqrt(F.mse_loss(a, b))\n",
+            (4,),
+        ),
+        # formulas that are zero on purpose
+        Invalid(
+            "import torch\nimport torch.nn.functional as F\ndef f(x, w):\n"
+            "    cosine = F.linear(F.normalize(x), F.normalize(w))\n"
+            "    return torch.sqrt(1.0 - torch.pow(cosine, 2))\n",
+            (5,),
+        ),
+        Invalid("import torch\ndef f(cos_theta):\n    return (1 - cos_theta ** 2).sqrt()\n", (3,)),
+        Invalid(
+            "import torch\ndef f(a, b):\n    aa = a.pow(2).sum(1, keepdim=True)\n    bb = b.pow(2).sum(1)\n"
+            "    return torch.sqrt(aa + bb - 2 * a @ b.t())\n",
+            (5,),
+        ),
+        Invalid(
+            "import torch\ndef f(a, b):\n    d = a.pow(2).sum(1, keepdim=True) + b.pow(2).sum(1)\n"
+            "    d = d.addmm(a, b.t(), beta=1, alpha=-2)\n    return d.sqrt()\n",
+            (5,),
+        ),
+        Invalid(
+            "import torch\ndef f(p, q, dp, dq):\n"
+            "    h = torch.sin(dp / 2) ** 2 + torch.cos(p) * torch.cos(q) * torch.sin(dq / 2) ** 2\n"
+            "    return 2 * torch.asin(torch.sqrt(h))\n",
             (4,),
         ),
         # what is done to the root afterwards is too late
@@ -131,7 +162,11 @@ class SquareRootAtZero(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         for singular, judgement in _roots(file):
             value = judgement.value
-            if value.zero not in (Zero.CERTAIN_ORIGIN, Zero.CONCEIVABLE):
+            formula = vanishing_radicand(file, singular.operand) if not value.non_negative else None
+            # `1 - cos(x) ** 2` is zero by rounding; a probability that underflows is not looked for.
+            rounded = value.zero is Zero.ROUNDED and isinstance(value.origin, ast.BinOp)
+            comes_to_zero = value.zero in (Zero.CERTAIN_ORIGIN, Zero.CONCEIVABLE) or rounded
+            if formula is None and not (value.non_negative and comes_to_zero):
                 continue
             if _is_rectified(file, singular.operand) or _added_epsilon(file, singular.node) is not None:
                 continue
@@ -140,12 +175,13 @@ class SquareRootAtZero(Rule):
             yield Hit(
                 node=singular.node,
                 message=(
-                    f"`{shown(file, singular.operand)}` is exactly zero {value.zero_because}; the slope of its "
-                    f"{singular.form.value} there is infinite, and the gradient becomes NaN."
+                    f"`{shown(file, singular.operand)}` is exactly zero {formula or value.zero_because}; the slope of "
+                    f"its {singular.form.value} there is infinite, and the gradient becomes NaN."
                 ),
                 confidence=None if value.zero is Zero.CERTAIN_ORIGIN else Confidence.MEDIUM,
                 hypothesis=hypothesis(file, singular),
-                related=path_of(file, singular, judgement),
+                related=path_of(file, singular, judgement)
+                or ((singular.operand, "nothing keeps this above zero: no clamp and no eps under the root"),),
                 fix=(
                     vector_norm(file, singular)
                     or deviation(file, singular)

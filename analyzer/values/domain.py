@@ -378,6 +378,7 @@ def squared(base: Value, *, node: ast.AST | None = None) -> Value:
         zero=zero,
         zero_because=base.zero_because or "where its base is zero",
         origin=base.origin or node,
+        reaches_high=base.reaches_high and abs(base.high) == reach,
         screened=base.screened,
         mask=base.mask,
         precision=base.precision,

@@ -74,6 +74,7 @@ _ELEMENTS = {
     "unravel_index": Value(Kind.INTEGER_TENSOR, gradient=Gradient.NO),
     "meshgrid": Value(Kind.TENSOR, gradient=Gradient.NO),
 }
+_SEQUENCES = frozenset({"torch.nn.Sequential", "torch.nn.modules.container.Sequential"})
 _PRECISIONS = {
     f"torch.{name}": precision
     for names, precision in (
@@ -581,19 +582,26 @@ class Evaluator:
         for statement in owner.body:
             if isinstance(statement, ast.FunctionDef) and statement.name == function.attr:
                 return self._helper(statement)
-        for value in self._class_attributes(owner).get(function.attr, ()):
-            if isinstance(value, ast.Call):
-                qualified = self._file.qualified_name(value.func) or ""
-                if qualified in _LAYERS:
-                    return replace(_LAYERS[qualified], origin=call)
-                if qualified.startswith("torch.nn."):
-                    return UNKNOWN_TENSOR
-        return UNKNOWN
+        layer = self.last_layer(call)
+        if layer in _LAYERS:
+            return replace(_LAYERS[layer], origin=call)
+        return UNKNOWN_TENSOR if layer is not None and layer.startswith("torch.nn.") else UNKNOWN
 
     def layer(self, call: ast.Call) -> str | None:
         """The torch class of the layer that `self.layer(x)` calls, as far as its own class shows."""
         constructed = self.construction(call)
         return self._file.qualified_name(constructed.func) if constructed is not None else None
+
+    def last_layer(self, call: ast.Call) -> str | None:
+        """The same; of an `nn.Sequential(...)` the class of its last layer."""
+        constructed = self.construction(call)
+        while constructed is not None:
+            qualified = self._file.qualified_name(constructed.func)
+            last = constructed.args[-1] if constructed.args else None
+            if qualified not in _SEQUENCES or not isinstance(last, ast.Call):
+                return qualified
+            constructed = last
+        return None
 
     def has_bias(self, call: ast.Call) -> bool:
         """Whether the layer that `self.layer(x)` calls was made with a bias, or nothing says that it was not."""

@@ -374,12 +374,17 @@ def _root(_operation: Operation, operand: Value, _reader: Reader) -> Value:
 
 
 def _bounded_one(_operation: Operation, operand: Value, _reader: Reader) -> Value:
-    return _tensor(operand, low=-1.0, high=1.0)
+    return _tensor(replace(operand, mask=False), low=-1.0, high=1.0, reaches_high=True)
+
+
+def _spectrum(operation: Operation, operand: Value, _reader: Reader) -> Value:
+    """Fourier transforms: all of a spectrum is zero for silence."""
+    return _tensor(operand, zero=Zero.CERTAIN_ORIGIN, zero_because="for silence", origin=operation.call)
 
 
 def _odd_sigmoid(_operation: Operation, operand: Value, _reader: Reader) -> Value:
-    """`tanh` and its like keep the sign of what they are given."""
-    return _tensor(operand, low=0.0 if operand.non_negative else -1.0, high=1.0)
+    """`tanh` and its like keep the sign of what they are given, and round to one."""
+    return _tensor(operand, low=0.0 if operand.non_negative else -1.0, high=1.0, reaches_high=True)
 
 
 def _normalised(_operation: Operation, operand: Value, _reader: Reader) -> Value:
@@ -607,6 +612,8 @@ def _data(_operation: Operation, _operand: Value, _reader: Reader) -> Value:
 
 
 def _uniform(operation: Operation, _operand: Value, _reader: Reader) -> Value:
+    if operation.name.startswith("uniform") and (operation.arguments or operation.call.keywords):
+        return Value(kind=Kind.TENSOR, gradient=Gradient.NO)  # `x.uniform_(low, high)`
     return Value(
         kind=Kind.TENSOR,
         low=0.0,
@@ -662,6 +669,7 @@ def _table() -> dict[str, _Transfer]:
         (_root, "sqrt"),
         (_bounded_one, "sin cos cosine_similarity"),
         (_odd_sigmoid, "tanh erf softsign sign sgn"),
+        (_spectrum, "stft rfft rfft2 rfftn fft fft2 fftn spectrogram"),
         (_normalised, "normalize"),
         (_logarithm_of_probability, "log_softmax logsigmoid"),
         (_clamp, "clamp clip clamp_min clamp_max"),
@@ -686,7 +694,7 @@ def _table() -> dict[str, _Transfer]:
         (_literal, "tensor scalar_tensor new_tensor"),
         (_identity, "eye"),
         (_data, "randn randn_like randint from_numpy linspace logspace empty empty_like randperm bernoulli"),
-        (_uniform, "rand rand_like"),
+        (_uniform, "rand rand_like uniform"),
         (_range, "arange argmax argmin argsort nonzero searchsorted bucketize"),
         (
             _unknown,

@@ -28,7 +28,6 @@ LOCATED = {
     "case_033": "GP110",
     "case_035": "GP103",
     "case_037": "GP130",
-    "case_062": "GP128",
 }
 INNOCENT = [json.loads(line) for line in (CASES / "manifest_neg.jsonl").read_text().splitlines()]
 FAULTY = [json.loads(line) for line in (CASES / "manifest.jsonl").read_text().splitlines()]
