@@ -128,8 +128,7 @@ def _squeezed_batches(file: FileContext) -> Iterator[Hit]:
             yield Hit(
                 call,
                 f"`squeeze()` also drops the batch when it holds one sample, and the result has another shape then. "
-                f"Use "
-                f"`{kept}`.",
+                f"Use `{kept}`.",
                 related=((made, "this is what is squeezed"),) if made is not source and made is not None else (),
                 fix=Rewrite(FixSafety.UNSAFE, (Replacement(call, f"{file.operand_source(source)}.{kept}"),)),
             )

@@ -109,16 +109,19 @@ class UndividedAccumulation(Rule):
                 continue
             divisor = file.source(found.divisor)
             replaced = f"{file.operand_source(loss)} / {file.operand_source(found.divisor)}"
-            if loss is getattr(found.backward.call.func, "value", None):
+            if _is_receiver(found.backward.call, loss):
                 replaced = f"({replaced})"
             yield Hit(
                 found.backward.call,
                 f"The step follows the sum of the gradients of `{divisor}` batches, but the loss of each is a mean "
-                f"that "
-                f"nothing divides: the step is that many times too large. Divide the loss by `{divisor}`.",
+                f"that nothing divides: the step is that many times too large. Divide the loss by `{divisor}`.",
                 related=((found.step.call, "the optimizer steps only now and then"),),
                 fix=Rewrite(FixSafety.UNSAFE, (Replacement(loss, replaced),)),
             )
+
+
+def _is_receiver(call: ast.Call, loss: ast.expr) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.value is loss
 
 
 def _is_rescaled(file: FileContext, found: Accumulation, loss: ast.expr) -> bool:
@@ -236,8 +239,7 @@ class HalfWiredScaler(Rule):
                     yield Hit(
                         step.call,
                         f"Nothing calls `{scaler}.update()`: after an overflow the scale never shrinks, and every "
-                        f"later "
-                        f"step is skipped. Call it after the step.",
+                        f"later step is skipped. Call it after the step.",
                         fix=_followed_by(step, file.source(step.statement), f"{scaler}.update()"),
                     )
                     return
