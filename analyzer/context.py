@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from analyzer.findings import Region
 from analyzer.singularities import Singularities
 from analyzer.syntax import FunctionNode, SyntaxIndex, dotted_name, parameters
+from analyzer.triggers import Words
 from analyzer.values.domain import UNKNOWN, Value
 from analyzer.values.evaluate import Evaluator
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from analyzer.package import Package
 
 _Node = TypeVar("_Node", bound=ast.AST)
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 AUTOGRAD_FUNCTION_NAMES = frozenset(
     {"torch.autograd.Function", "torch.autograd.function.Function", "torch.autograd.function.InplaceFunction"}
@@ -115,10 +117,52 @@ class FileContext:
         groups: dict[ast.AST, list[ast.AST]] = {}
         nodes = sorted(self.nodes(node_type), key=lambda n: (getattr(n, "lineno", 0), getattr(n, "col_offset", 0)))
         for node in nodes:
-            for outer in self.index.ancestors(node):
-                if isinstance(outer, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                    groups.setdefault(outer, []).append(node)
+            for outer in self.definitions_around(node):
+                groups.setdefault(outer, []).append(node)
         return groups
+
+    def definitions_around(self, node: ast.AST) -> tuple[ast.ClassDef | FunctionNode, ...]:
+        """The classes and functions around a node, the innermost first, without itself.
+
+        Remembered by statement: of a hundred thousand questions a file hardly one climbs the whole tree.
+        """
+        parents, known = self.index.parents, self._definitions
+        climbed: list[ast.AST] = []
+        found: tuple[ast.ClassDef | FunctionNode, ...] | None = known.get(node)
+        while found is None:
+            climbed.append(node)
+            parent = parents.get(node)
+            if parent is None:
+                found = ()
+            else:
+                node = parent
+                found = known.get(node)
+                if found is not None and isinstance(node, _DEFINITIONS):
+                    found = (node, *found)
+        for below in reversed(climbed):
+            if isinstance(below, ast.stmt):
+                known[below] = found
+            if isinstance(below, _DEFINITIONS) and below is not climbed[0]:
+                found = (below, *found)
+        return found
+
+    @cached_property
+    def _definitions(self) -> dict[ast.AST, tuple[ast.ClassDef | FunctionNode, ...]]:
+        return {}
+
+    @cached_property
+    def words(self) -> Words:
+        """The words of the file, for telling quickly which rules it could concern."""
+        return Words(self.text, self.index)
+
+    @cached_property
+    def loads(self) -> dict[str, list[ast.Name]]:
+        """Every place where a name is read, by name."""
+        table: dict[str, list[ast.Name]] = {}
+        for name in self.nodes(ast.Name):
+            if isinstance(name.ctx, ast.Load):
+                table.setdefault(name.id, []).append(name)
+        return table
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.index.parents.get(node)
@@ -225,6 +269,17 @@ class FileContext:
         None when it is no chain of names, when its first name was not imported, or when that name is a parameter
         or a variable of a function around it.
         """
+        try:
+            return self._qualified[expression]
+        except KeyError:
+            name = self._qualified[expression] = self._resolved(expression)
+            return name
+
+    @cached_property
+    def _qualified(self) -> dict[ast.AST, str | None]:
+        return {}
+
+    def _resolved(self, expression: ast.AST) -> str | None:
         dotted = dotted_name(expression)
         if dotted is None:
             return None
@@ -235,10 +290,17 @@ class FileContext:
         return f"{target}.{rest}" if rest else target
 
     def _is_local(self, name: str, node: ast.AST) -> bool:
-        return any(
+        return name in self._hiding_names and any(
             isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and name in self._bound_names(scope)
             for scope in self.index.ancestors(node)
         )
+
+    @cached_property
+    def _hiding_names(self) -> frozenset[str]:
+        """Everything that may stand for something else than an import somewhere in the file."""
+        hidden = {name for name, _ in self._rebound_imports}
+        hidden.update(argument.arg for argument in self.nodes(ast.arg))
+        return frozenset(hidden)
 
     @cached_property
     def _bound_by_scope(self) -> dict[ast.AST, frozenset[str]]:
@@ -311,14 +373,14 @@ class FileContext:
 
     def enclosing_function(self, node: ast.AST) -> FunctionNode | None:
         """The innermost `def` around the node, without itself."""
-        for outer in self.index.ancestors(node):
-            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        for outer in self.definitions_around(node):
+            if not isinstance(outer, ast.ClassDef):
                 return outer
         return None
 
     def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
         """The innermost class around the node, without itself; a function between them does not hide it."""
-        for outer in self.index.ancestors(node):
+        for outer in self.definitions_around(node):
             if isinstance(outer, ast.ClassDef):
                 return outer
         return None
@@ -328,11 +390,7 @@ class FileContext:
         names: list[str] = []
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.append(node.name)
-        names.extend(
-            outer.name
-            for outer in self.index.ancestors(node)
-            if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        )
+        names.extend(outer.name for outer in self.definitions_around(node))
         return ".".join([part for part in (self.module, *reversed(names)) if part])
 
     # --- autograd ----------------------------------------------------------------------------------------------
@@ -360,7 +418,9 @@ class FileContext:
 
     def enclosing_autograd_function(self, node: ast.AST) -> ast.ClassDef | None:
         """The custom autograd Function class around the node, if any."""
-        for outer in self.index.ancestors(node):
+        if not self.autograd_functions:
+            return None
+        for outer in self.definitions_around(node):
             if isinstance(outer, ast.ClassDef) and outer in self._autograd_function_set:
                 return outer
         return None

@@ -16,6 +16,7 @@ from analyzer.modules import ModuleLayout
 from analyzer.options import DEFAULT_OPTIONS, AnalyzerOptions
 from analyzer.outline import Outline
 from analyzer.pool import WORTH_A_POOL, FileOutcome, Reader, read_in_processes
+from analyzer.source import collection_paused
 from analyzer.targets import targets_of
 
 __all__ = ["DEFAULT_OPTIONS", "AnalyzerOptions", "analyze_files", "analyze_source"]
@@ -39,10 +40,11 @@ def analyze_files(
     distinct = sorted(set(paths))
     reader = Reader(root, sorted({*distinct, *beside}), options)
     try:
-        if cache is None:
-            results = {path: outcome.result for path, outcome in _outcomes(reader, distinct, processes)}
-        else:
-            results = _read_with_cache(ResultCache(cache, options), reader, distinct, processes)
+        with collection_paused():
+            if cache is None:
+                results = {path: outcome.result for path, outcome in _outcomes(reader, distinct, processes)}
+            else:
+                results = _read_with_cache(ResultCache(cache, options), reader, distinct, processes)
     finally:
         reader.package.release()
     return _joined([results[path] for path in distinct], distinct, reader.paths)

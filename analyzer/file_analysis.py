@@ -187,7 +187,7 @@ def _apply_rules(file: FileContext, options: AnalyzerOptions) -> tuple[tuple[Fin
     hits: list[tuple[Rule, Hit]] = []
     if _MENTIONS_TORCH.search(file.text):
         for rule in all_rules():
-            if options.runs(rule.id) and (not rule.triggers or any(word in file.text for word in rule.triggers)):
+            if options.runs(rule.id) and (not rule.triggers or file.words.any_of(rule.triggers)):
                 file.check_deadline()
                 hits.extend(_hits_of(rule, file))
     comments = find_comments(file.text)

@@ -7,6 +7,7 @@ reported like any other file that can't be analysed. This module must not know r
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -26,6 +27,8 @@ WORTH_A_POOL = 150
 _CHUNK = 24
 # A process looks at its own clock; this is for one that can't (measured: none of 6,292 files needs more than 2 s).
 _GRACE_SECONDS = 30.0
+# With the collector paused (it costs 22 % of a run) a file leaves 0.4 MiB of cycles behind.
+_FILES_BETWEEN_COLLECTIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,14 @@ class Reader:
         importable = [path for path in paths if not is_notebook(path)]
         self.layout = ModuleLayout(importable)
         self.package = Package(root, importable, self.layout)
+        self._read = 0
         self.surroundings = Surroundings(self.layout, self.package)
 
     def read(self, path: str) -> FileOutcome:
         """One file. Never raises for it."""
+        self._read += 1
+        if self._read % _FILES_BETWEEN_COLLECTIONS == 0:
+            gc.collect()
         with self.package.noting() as asked:
             result = analyze_path(self.root / path, path, self.surroundings, self.options)
         return FileOutcome(result, frozenset(asked))
@@ -113,6 +120,7 @@ _reader: list[Reader] = []
 
 
 def _start(root: Path, paths: tuple[str, ...], options: AnalyzerOptions) -> None:
+    gc.disable()
     _reader[:] = [Reader(root, paths, options)]
 
 

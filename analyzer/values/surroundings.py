@@ -74,11 +74,7 @@ def _read_off(file: FileContext, node: ast.AST) -> bool:
     target, function = statement.targets[0], file.enclosing_function(node)
     if not isinstance(target, ast.Name) or function is None:
         return False
-    uses = [
-        name
-        for name in file.nodes(ast.Name)
-        if name.id == target.id and isinstance(name.ctx, ast.Load) and file.enclosing_function(name) is function
-    ]
+    uses = [name for name in file.loads.get(target.id, ()) if file.enclosing_function(name) is function]
     return bool(uses) and all(_ends_in_expression(file, use) for use in uses)
 
 
