@@ -255,8 +255,8 @@ class LossReplacedByNumber(Rule):
             (_FIRST + 1,),
         ),
         Invalid(
-            _HEAD
-            + "def drop_nan(loss):\n    if torch.isnan(loss).any():\n        loss = torch.tensor(0.0)\n    return loss\n",
+            _HEAD + "def drop_nan(loss):\n    if torch.isnan(loss).any():\n        loss = torch.tensor(0.0)\n"
+            "    return loss\n",
             (_FIRST + 1,),
         ),
         Invalid(
@@ -279,7 +279,7 @@ class LossReplacedByNumber(Rule):
                 continue
             if surroundings(file, choice) is Surroundings.ASIDE or not self._is_loss(file, choice, checked):
                 continue
-            place = self._constant(file, choice, checked)
+            place = self._constant(choice, checked)
             if place is not None:
                 yield Hit(
                     place,
@@ -299,7 +299,7 @@ class LossReplacedByNumber(Rule):
         callers = {file.enclosing_function(call) for call in file.calls(function.name)}
         return any(caller is not None and is_loss(file, caller) for caller in callers)
 
-    def _constant(self, file: FileContext, choice: ast.IfExp | ast.If, checked: str) -> ast.AST | None:
+    def _constant(self, choice: ast.IfExp | ast.If, checked: str) -> ast.AST | None:
         """The node that puts a constant in the place of what was checked."""
         if isinstance(choice, ast.IfExp):
             sides = [choice.body, choice.orelse]
@@ -400,8 +400,8 @@ class GatheredWithoutGradient(Rule):
         "    dist.all_gather(pool, b.detach())\n    return F.cross_entropy(a @ torch.cat(pool).T, a)\n",
         f"{_HEAD}def gather(b):\n    pool = [torch.empty_like(b) for _ in range(dist.get_world_size())]\n"
         "    dist.all_gather(pool, b)\n    return torch.cat(pool)\n",
-        f"{_HEAD}@torch.no_grad()\ndef nce_loss(a, b):\n    pool = [torch.empty_like(b)]\n    dist.all_gather(pool, b)\n"
-        "    return F.cross_entropy(a @ torch.cat(pool).T, a)\n",
+        f"{_HEAD}@torch.no_grad()\ndef nce_loss(a, b):\n    pool = [torch.empty_like(b)]\n"
+        "    dist.all_gather(pool, b)\n    return F.cross_entropy(a @ torch.cat(pool).T, a)\n",
         f"{_HEAD}def nce_loss(a, labels):\n    pool = [torch.empty_like(labels)]\n    dist.all_gather(pool, labels)\n"
         "    return F.cross_entropy(a, torch.cat(pool))\n",
     )
