@@ -106,6 +106,39 @@ class Placement:
         shape = call.args[0] if call.args else keyword(call, "size")
         return bool(call.args or call.keywords) and not _is_scalar_or_empty(shape)
 
+    def is_cpu_scalar(self, call: ast.Call) -> bool:
+        """Whether a call makes a tensor without dimensions on the CPU: `torch.tensor(0.0)`, `torch.zeros(())`."""
+        qualified = self._file.qualified_name(call.func) or ""
+        if any(item.arg in (None, "device", "out") for item in call.keywords) or self._in_device_context(call):
+            return False
+        first = call.args[0] if call.args else None
+        if qualified == "torch.tensor":
+            return first is not None and self._file.values.value(first).constant is not None
+        empty = isinstance(first, (ast.Tuple, ast.List)) and not first.elts
+        return empty and qualified in ("torch.zeros", "torch.ones", "torch.full", "torch.empty")
+
+    def accumulations(self, call: ast.Call) -> Iterator[Join]:
+        """Where a tensor on the CPU, whatever its dimensions, is added to in place by one that lies with the model."""
+        statement = self._file.parent(call)
+        function = self._file.enclosing_function(call)
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or function is None:
+            return
+        target = statement.targets[0]
+        if not isinstance(target, ast.Name):
+            return
+        for augmented in self._file.nodes_in(function, ast.AugAssign):
+            same = isinstance(augmented.target, ast.Name) and augmented.target.id == target.id
+            if same and self._sees_first(augmented.target, statement) and self.follows(augmented.value):
+                yield Join(augmented, augmented.value, crossed=False)
+                return
+
+    def _sees_first(self, name: ast.expr, statement: ast.stmt) -> bool:
+        """Whether a use may stand for what `statement` assigned, in the first round of a loop at least."""
+        bindings = self._file.values.definitions(name)
+        return any(b.statement is statement for b in bindings) and all(
+            b.statement is statement or b.operator is not None for b in bindings
+        )
+
     def _is_listed(self, data: ast.expr | None) -> bool:
         """Whether data given to `torch.tensor` is a list of numbers, so that the result has a dimension."""
         if isinstance(data, ast.Name):

@@ -11,7 +11,7 @@ from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code
 from analyzer.placement import FACTORIES, Join, placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import FunctionNode
+from analyzer.syntax import FunctionNode, parameters
 from analyzer.values.surroundings import Surroundings, surroundings
 
 _HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
@@ -65,6 +65,10 @@ class FactoryWithoutDevice(Rule):
         _forward("bias = torch.ones(4).type_as(x)\nreturn self.up(x) + bias"),
         _forward("bias = torch.ones(4)\nif x.is_cuda:\n    bias = bias.cuda()\nreturn self.up(x) + bias"),
         _forward("total = torch.tensor(0.0)\nreturn self.up(x) + total"),
+        _forward("total = torch.tensor(0.0)\nfor part in x:\n    total = total + self.up(part).sum()\nreturn total"),
+        _HEAD + "MEAN = torch.tensor([0.5, 0.4, 0.3])\n\n\n" + _BLOCK + "        return self.up(x) - MEAN.to(x)\n",
+        _HEAD + _BLOCK + "        return self.up(x)\n\n\nif __name__ == '__main__':\n    x = torch.ones(4)\n"
+        "    print(Block()(x))\n",
         _forward("total = torch.zeros(())\nreturn self.up(x) + total"),
         _forward("scale = torch.arange(4).float().mean()\nreturn self.up(x) * scale"),
         _forward("order = torch.randperm(4)\nreturn self.up(x)[:, order]"),
@@ -103,27 +107,28 @@ class FactoryWithoutDevice(Rule):
             (_FIRST,),
         ),
         Invalid(_HEAD + "def shifted(x: torch.Tensor):\n    return x + torch.tensor([1.0, 2.0])\n", (7,)),
+        Invalid(
+            _forward("loss = torch.tensor(0.0)\nfor part in x:\n    loss += self.up(part).sum()\nreturn loss"),
+            (_FIRST,),
+        ),
+        Invalid(
+            _HEAD + "MEAN = torch.tensor([0.5, 0.4, 0.3])\n\n\n" + _BLOCK + "        return self.up(x) - MEAN\n",
+            (_FIRST + 3,),
+        ),
         Invalid(_forward("row = torch.arange(4)\nreturn row[None] < self.up(x)"), (_FIRST,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every factory call whose tensor meets one that lies with the model."""
-        code, places = forward_code(file), placement(file)
         told: set[ast.AST] = set()
-        for call in file.calls(*FACTORIES):
-            function = file.enclosing_function(call)
-            if function is None or not places.is_cpu_factory(call):
-                continue
-            for join in places.joins(call):
+        for call, joins in _tensors_on_cpu(file):
+            for join in joins:
                 where = file.enclosing_function(join.node)
                 node = join.node if join.crossed else call
-                if node in told or where is None or not _runs_with_model(file, where):
-                    continue
-                if code.module_of(call) is not None and not code.runs_in_forward(function):
-                    continue
-                told.add(node)
-                yield self._hit(file, call, join)
-                break
+                if node not in told and where is not None and _runs_with_model(file, where):
+                    told.add(node)
+                    yield self._hit(file, call, join)
+                    break
 
     def _hit(self, file: FileContext, call: ast.Call, join: Join) -> Hit:
         aware = _CARES_FOR_DEVICES.search(file.text) is not None
@@ -149,6 +154,47 @@ class FactoryWithoutDevice(Rule):
             related=((call, "made on the CPU here"),) if join.crossed else ((join.node, "joined here"),),
             fix=None if join.crossed else _with_device(file, call, join),
         )
+
+
+def _tensors_on_cpu(file: FileContext) -> Iterator[tuple[ast.Call, Iterator[Join]]]:
+    """(the call that makes a tensor on the CPU, where that meets tensors of the model)."""
+    code, places = forward_code(file), placement(file)
+    for call in file.calls(*FACTORIES):
+        function = file.enclosing_function(call)
+        if function is None:
+            if file.enclosing_class(call) is None and places.is_cpu_factory(call):
+                yield call, _constant_joins(file, call)
+        elif code.module_of(call) is None or code.runs_in_forward(function):
+            if places.is_cpu_factory(call):
+                yield call, places.joins(call)
+            elif places.is_cpu_scalar(call):
+                yield call, places.accumulations(call)
+
+
+def _constant_joins(file: FileContext, call: ast.Call) -> Iterator[Join]:
+    """Where functions join a constant of the file, assigned once at its top, with tensors of the model."""
+    statement = file.statement(call)
+    if not isinstance(statement, ast.Assign) or statement not in file.tree.body:
+        return
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name) or placement(file).made_on_cpu(statement.value) is None:
+        return
+    names = [name for name in file.nodes(ast.Name) if name.id == target.id]
+    if sum(isinstance(name.ctx, ast.Store) for name in names) > 1:
+        return
+    for name in names:
+        if isinstance(name.ctx, ast.Load) and file.enclosing_function(name) is not None and not _is_bound(file, name):
+            for join in placement(file).joins(name):
+                yield Join(join.node, join.other, crossed=True)
+
+
+def _is_bound(file: FileContext, name: ast.Name) -> bool:
+    """Whether a function around the name has it as a parameter."""
+    return any(
+        isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        and name.id in {parameter.arg for parameter in parameters(outer)}
+        for outer in file.ancestors(name)
+    )
 
 
 def _device_of(shown: str) -> str:
