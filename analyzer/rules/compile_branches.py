@@ -72,6 +72,9 @@ class BranchOnTensorValue(Rule):
         "        if flag:\n            x = x * 2\n        if flag > 3:\n            x = x + 1\n        return x\n",
         "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
         "        if x.numel() == 0 or x.size(0) > len(self.layers):\n            return x\n        return x + 1\n",
+        "import torch\nfrom torch import nn\nclass M(nn.Module):\n"
+        "    def forward(self, x: torch.Tensor, output_all: torch.Tensor | None = None):\n"
+        "        return (x, x * 2) if output_all else x\n",
         # a check that only raises costs a sync, and its author knows
         "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
         "        if torch.isnan(x).any():\n            raise ValueError('NaN')\n        return x\n",
@@ -162,7 +165,7 @@ class BranchOnTensorValue(Rule):
             region = regions.of(branch)
             if region is None and (function.name != "forward" or not is_module_method(file, function)):
                 continue
-            tested = next((test for test in _tests(branch.test) if tensor_evidence(file).is_tensor(test)), None)
+            tested = next((test for test in _tests(branch.test) if _is_data(file, test)), None)
             if tested is None or asks_for_compiling(file, branch) or _asks_first(branch.test):
                 continue
             severity = _severity(file, branch, region)
@@ -204,6 +207,13 @@ def _tests(test: ast.expr) -> Iterator[ast.expr]:
         yield from _tests(test.args[0])
     else:
         yield test
+
+
+def _is_data(file: FileContext, test: ast.expr) -> bool:
+    """Whether a test is a tensor. A bare argument is a flag, whatever its annotation says."""
+    if isinstance(test, ast.Name) and not file.values.definitions(test):
+        return False
+    return tensor_evidence(file).is_tensor(test)
 
 
 def _asks_first(test: ast.expr) -> bool:

@@ -343,22 +343,23 @@ class ForeignRandomness(_GraphBreak):
             "whether a layer runs is a note."
         ),
         why_is_this_bad=(
-            "torch.compile ends its graph there, and the stream of random numbers is another one than in eager code: "
-            "on torch 2.13 the results differ. `torch.manual_seed` does not govern it, checkpointing does not replay "
-            "it, and every worker and rank draws from a state of its own."
+            "torch.compile ends its graph there (measured on torch 2.13; only `random.uniform`, `randint` and "
+            "`randrange` go in). Compiled or not, `torch.manual_seed` does not govern the numbers, checkpointing does "
+            "not replay them in the recomputed forward, and each rank and worker draws from a state of its own."
         ),
         faulty_example=(
             "import random\n\nimport torch\n\n\n@torch.compile\ndef jitter(x):\n"
-            "    return x * random.uniform(0.9, 1.1)\n"
+            "    return x * random.gauss(1.0, 0.1)\n"
         ),
         right_example=(
             "import torch\n\n\n@torch.compile\ndef jitter(x):\n"
-            "    return x * torch.empty((), device=x.device).uniform_(0.9, 1.1)\n"
+            "    return x * torch.normal(1.0, 0.1, (), device=x.device)\n"
         ),
         fix_safety="No automatic fix: torch's generator draws other numbers.",
     )
     valid = (
         _COMPILED + "return x * torch.rand(())\n",
+        _COMPILED + "return x * random.uniform(0.9, 1.1) * random.randint(1, 3)\n",
         "import random\ndef f(x):\n    return x * random.random()\n",
         "import random, torch\n@torch.compile\ndef f(x):\n    return x\nprint(f(torch.ones(1)) * random.random())\n",
         "import time, torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
@@ -405,7 +406,9 @@ class ForeignRandomness(_GraphBreak):
                 if kind != "clock"
                 else "A clock or seed in the graph"
             )
-            hit = self._hit(file, call, title, what, "Draw with torch, or outside of the compiled function.")
+            qualified = file.qualified_name(call.func)
+            advice = "Draw with torch, or outside of the compiled function."
+            hit = self._hit(file, call, title, what, advice) if qualified not in _TRACED else None
             if hit is None and kind in ("python", "numpy"):
                 hit = self._in_forward(file, call)
             if hit is not None:
@@ -422,8 +425,7 @@ class ForeignRandomness(_GraphBreak):
         return Hit(
             call,
             f"`{_short(file, call)}` draws from outside torch: `torch.manual_seed` does not govern it, checkpointing "
-            f"does "
-            "not replay it, and compiled code draws other numbers. Use `torch.rand`.",
+            "does not replay it, and most such calls end a compiled graph. Use `torch.rand`.",
             severity=None if _is_computed_with(file, call) else Severity.NOTE,
             hypothesis={"operand": _short(file, call)},
         )
@@ -436,10 +438,14 @@ _DRAWS = frozenset(
         *("expovariate", "exponential", "standard_normal", "binomial", "poisson"),
     }
 )
+# torch.compile takes these into its graph.
+_TRACED = frozenset({"random.uniform", "random.randint", "random.randrange"})
+# Whole numbers that choose: how many layers run, which one.
+_CHOICES = frozenset({"randint", "randrange", "choice", "choices", "sample", "shuffle", "permutation"})
 _CLOCKS = frozenset(
     {
         *("time.time", "time.perf_counter", "time.monotonic", "time.sleep", "time.time_ns", "time.perf_counter_ns"),
-        *("torch.manual_seed", "torch.seed", "torch.random.manual_seed", "random.seed", "numpy.random.seed"),
+        *("torch.manual_seed", "torch.seed", "torch.random.manual_seed", "random.seed"),
         *("torch.get_rng_state", "torch.set_rng_state"),
     }
 )
@@ -459,6 +465,8 @@ def _foreign(qualified: str | None) -> str | None:
 
 def _is_computed_with(file: FileContext, call: ast.Call) -> bool:
     """Whether the number enters arithmetic, there or under the one name it is given."""
+    if terminal_name(call.func) in _CHOICES:
+        return False
     if isinstance(file.parent(call), ast.BinOp):
         return True
     parent, function = file.parent(call), file.enclosing_function(call)
