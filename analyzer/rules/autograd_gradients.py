@@ -127,6 +127,19 @@ class MissingInputGradient(Rule):
         ),
         combined("ctx.save_for_backward(w)\nreturn x * w.detach()", "return grad * ctx.saved_tensors[0], None", "x, w"),
         combined("return x * w.mean()", "return None, None", "x, w"),
+        combined("return x @ w", "return grad @ grad, None", "x, w=2.0"),
+        combined("return x * w", "return grad, None", "x, w: float | torch.Tensor"),
+        combined("return w(x)", "return grad, None", "x, w: Callable"),
+        combined("return x * w[0]", "return grad, None", "x, *w"),
+        combined(
+            "ctx.save_for_backward(w)\nreturn x @ w",
+            "return grad @ ctx.saved_tensors[0].t(), None",
+            "x, w",
+            after=(
+                "class Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+                "        self.w = 2.0\n\n    def forward(self, x):\n        return Op.apply(x, self.w)\n"
+            ),
+        ),
     )
     invalid = (
         Invalid(
@@ -140,6 +153,25 @@ class MissingInputGradient(Rule):
         Invalid(
             combined("ctx.w = w\nreturn x * w", "return grad * ctx.w, None", "x, w: torch.Tensor"),
             (14,),
+        ),
+        Invalid(combined("return x @ w", "return grad @ grad, None", "x, w=None"), (13,)),
+        Invalid(combined("return x * w.sum()", "return grad, None", "x, w"), (13,)),
+        Invalid(
+            combined(
+                "return x * w",
+                "return grad, None",
+                "x, w",
+                after=(
+                    "class Layer(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+                    "        self.proj = torch.nn.Linear(2, 2)\n\n    def forward(self, x):\n"
+                    "        return Op.apply(x, self.proj.weight)\n"
+                ),
+            ),
+            (13,),
+        ),
+        # only a note: a rounding is often meant to be trained in one of its inputs only
+        Invalid(
+            combined("ctx.save_for_backward(s)\nreturn torch.round(x / s) * s", "return grad, None", "x, s"), (14,)
         ),
         Invalid(
             combined(
@@ -352,6 +384,7 @@ class SwappedGradients(Rule):
         combined("return x * w", "ga, gb = grad, grad\nreturn ga, gb", "x, w"),
         # the gradient of one input stands there for both
         combined("return x + w", "grad_x = grad\nreturn grad_x, grad_x", "x, w"),
+        combined("return x * w", "grad_w = grad\nreturn grad_w, grad", "x, w"),
         combined("return x * gx", "gx = grad\nreturn gx, grad", "x, gx"),
         combined("return x * w", "grad_input = grad\nreturn grad_input, grad", "x, input"),
     )
@@ -466,6 +499,8 @@ class IgnoredGradient(Rule):
     valid = (
         combined("return x * 2", "return None"),
         combined("return x * 2", "return (None,) * 3", "x, y, z"),
+        combined("return x * 2", "if ctx.flag:\n    return None\nnothing = None\nreturn nothing"),
+        combined("return x * 2", "return ctx.saved_tensors[0].new_zeros(3)"),
         combined("return x * 2", "return torch.zeros_like(ctx.saved_tensors[0])"),
         combined("return x * 2", "raise NotImplementedError"),
         combined("return x * 2", "g = ctx.scale\ng = g * grad\nreturn g"),

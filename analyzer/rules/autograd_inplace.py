@@ -121,6 +121,8 @@ class GradientChangedInPlace(Rule):
         "import torch\n\n\nclass Op:\n    @staticmethod\n    def backward(ctx, grad):\n        grad *= 2\n"
         "        return grad\n",
         combined("return x * 2", "shape = grad.shape\nshape += (1,)\nreturn grad * 2"),
+        # GP326 speaks of saved tensors
+        combined("ctx.save_for_backward(x)\nreturn x * x", "(x,) = ctx.saved_tensors\nx.mul_(2)\nreturn grad * x"),
     )
     invalid = (
         Invalid(combined("return x * 2", "grad *= 2\nreturn grad"), (13,)),
@@ -242,7 +244,14 @@ class SavedTensorChangedInPlace(Rule):
             ),
             (15, 16),
         ),
-        # only a note: nobody but forward knew it
+        # only notes: which of them it is can't be seen, or nobody but forward knew it
+        Invalid(
+            combined(
+                "kept = [x]\nctx.save_for_backward(*kept)\nreturn x * x",
+                "(x,) = ctx.saved_tensors\nreturn x.mul_(grad)",
+            ),
+            (16,),
+        ),
         Invalid(
             combined(
                 "mask = (x > 0).float()\nctx.save_for_backward(mask)\nreturn x * mask",

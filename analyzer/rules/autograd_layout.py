@@ -63,6 +63,12 @@ class GradientLayout(Rule):
         combined("ctx.save_for_backward(x)\nreturn x * 2", "(x,) = ctx.saved_tensors\nreturn x.view(-1) * grad"),
         combined("return x * 2", "out = torch.empty_like(grad)\nkernel[(1,)](grad, out, grad.stride(0))\nreturn out"),
         combined("return x * 2", "return my_cuda.backward(grad.contiguous())"),
+        combined("return x * 2", "return my_cuda.backward(torch.empty_like(grad), grad * 2)"),
+        combined("return x * 2", "return helpers.backward(grad)"),
+        combined("return x * 2", "return torch.ops.my_cuda.backward(grad)"),
+        combined("return x * 2", "grad.view(-1)\nraise NotImplementedError"),
+        combined("return x * 2", "return grad.view(dtype=torch.int32)"),
+        combined("return x * 2", "return grad.view(ctx.x.dtype)"),
         combined("return x * 2", "if not grad.is_contiguous():\n    grad = grad.contiguous()\nreturn grad.view(-1)"),
     )
     invalid = (

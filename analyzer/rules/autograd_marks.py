@@ -67,6 +67,12 @@ class DirtyInputNotReturned(Rule):
         combined("ctx.mark_dirty(x)\nreturn x.mul_(2)", "return grad * 2"),
         combined("ctx.mark_dirty(x)\ny = x.mul_(2)\nreturn y, x * 2", "return a * 2 + b", gradients="a, b"),
         combined("ctx.mark_dirty(x)\nreturn kernel(x)", "return grad * 2"),
+        combined("ctx.mark_dirty(x)\nx.mul_(2)\nreturn x.contiguous()", "return grad * 2"),
+        combined("ctx.mark_dirty(x)\nfor y in [x]:\n    y.mul_(2)\nreturn y", "return grad * 2"),
+        combined("y = x * 2\nctx.mark_dirty(y)\nreturn y * 2", "return grad * 2"),
+        combined("other.mark_dirty(x)\nreturn x * 2", "return grad * 2"),
+        combined("if ctx.flag:\n    ctx.mark_dirty(x)\nreturn x * 2", "return grad * 2"),
+        combined("ctx.mark_dirty(x)\nraise NotImplementedError", "return grad * 2"),
         combined("ctx.mark_dirty(x)\nreturn F.relu(x, inplace=True)", "return grad * 2"),
         combined(
             "if ctx.inplace:\n    ctx.mark_dirty(x)\n    x.mul_(2)\n    return x\nreturn x * 2", "return grad * 2"
@@ -202,6 +208,13 @@ class UnmarkedOutput(Rule):
             "return grad * 2",
             gradients="grad, other",
         ),
+        combined("return x * 2, w", "return grad, None", "x, w", "grad, other"),
+        combined(
+            "y = x * 2\nif ctx.flag:\n    return y\nreturn y, x.norm()", "return grad", gradients="grad, other=None"
+        ),
+        combined("rest = [x.norm()]\nreturn x * 2, *rest", "return grad", gradients="grad, other"),
+        combined("return x * 2, x.norm()", "return g[0] * g[1]", gradients="*g"),
+        combined("return x * 2, x.norm()", "return g.sum()", gradients="*g"),
         combined("y, idx = kernel.forward(x)\nreturn y, idx", "return grad", gradients="grad, other"),
         combined("state = [x, x]\nreturn x * 2, state", "return grad * 2", gradients="grad, other"),
     )
@@ -361,6 +374,9 @@ class UnguardedMissingGradient(Rule):
             "a = torch.zeros(3) if a is None else a\nif b is None:\n    return a * 2\nreturn a * 2 + b * 3",
             gradients="a, b",
         ),
+        combined("ctx.set_materialize_grads(KEEP)\nreturn x * 2, x * 3", "return a * 2 + b * 3", gradients="a, b"),
+        combined("ctx.set_materialize_grads(False)\nreturn x, x * 3", "return a * 2 if a else b", gradients="a, b"),
+        combined("ctx.set_materialize_grads(False)\nreturn x, x * 3", "return kept[a], {1: b}", gradients="a, b"),
         combined("ctx.set_materialize_grads(False)\nreturn x, x.argmax()", "return combine(a, b)", gradients="a, b"),
     )
     invalid = (

@@ -108,6 +108,8 @@ class UndefinedNameInFunction(Rule):
         ),
         Invalid(combined("return input.abs()", "return grad"), (9,)),
         Invalid(combined("return x * scale", "return grad"), (9,)),
+        Invalid(combined("return x.view(input.shape)", "return grad"), (9,)),
+        Invalid(combined("return x * 2", "return -sum * grad + sum[0]"), (13,)),
         Invalid(combined("y = x.exp()\nreturn y", "return grad * y"), (14,)),
         Invalid(split("ctx.n = 2\nreturn x * 2", "pass", "return grad * ctx.n"), (9,)),
         Invalid(combined("ctx.x = input\nreturn x * y", "return grad * ctx.x, grad", "x, y"), (9,)),
@@ -283,6 +285,9 @@ class GradientNotAssigned(Rule):
             "return x * w", "if ctx.needs_input_grad[1]:\n    g = grad\n    return grad, g\nreturn grad, None", "x, w"
         ),
         combined("return x * w", "if not ctx.flag:\n    raise ValueError\nelse:\n    g = grad\nreturn grad, g", "x, w"),
+        combined("return x * w", "with torch.no_grad():\n    g = grad\nreturn grad, g", "x, w"),
+        combined("return x * w", "if ctx.flag:\n    g = grad\nelse:\n    pass\nreturn grad, g", "x, w"),
+        combined("return x * w", "if ctx.flag:\n    if ctx.other:\n        g = grad\nreturn grad, g", "x, w"),
         combined("return x * w", "for g in (grad, grad):\n    pass\nreturn grad, g", "x, w"),
         combined(
             "return x * w",

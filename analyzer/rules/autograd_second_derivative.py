@@ -110,6 +110,24 @@ class BackwardLeavesGraph(Rule):
         combined("return x * 2", "print(grad.detach().norm().item())\nreturn grad * 2"),
         combined("return x * 2", "if grad.detach().abs().max() > 10:\n    raise ValueError\nreturn grad * 2"),
         combined("return x * 2", "raise NotImplementedError"),
+        combined("return x * 2", "if grad.detach().any():\n    return grad * 2\nreturn grad + grad"),
+        combined("return x * 2", "norm = grad.detach().norm()\nseen.append(norm)\nreturn grad * 2"),
+        combined(
+            "ctx.save_for_backward(x)\nreturn x ** 4",
+            "(x,) = ctx.saved_tensors\nif torch.is_grad_enabled():\n    return 4 * x ** 3 * grad\n"
+            "return 4 * x.detach() ** 3 * grad",
+        ),
+        combined(
+            "ctx.save_for_backward(x)\nreturn x.mean()",
+            "(x,) = ctx.saved_tensors\nwith torch.no_grad():\n    count = x.shape[0] * x.size(1)\n    sign = x.gt(0)\n"
+            "return grad.expand_as(x) / count * sign",
+        ),
+        combined(
+            "ctx.save_for_backward(x)\nreturn x * 2",
+            "(x,) = ctx.saved_tensors\nwith torch.no_grad():\n    seen.append(x * 2)\n    kept = x * 3\n"
+            "return grad * 2",
+        ),
+        combined("return x * 2", "with open('log') as log:\n    result = grad * 2\nreturn result"),
     )
     invalid = (
         Invalid(
@@ -272,17 +290,21 @@ def _computes_without_gradients(
 def _is_computed(function: AutogradFunction, value: ast.expr, memory: Memory) -> bool:
     """Whether a value comes out of arithmetic on an incoming gradient or a saved tensor, and has a derivative."""
     for item in value.elts if isinstance(value, ast.Tuple) else [value]:
-        if not isinstance(item, (ast.BinOp, ast.UnaryOp, ast.Call)) or function.file.values.value(item).is_discrete:
+        if function.file.values.value(item).is_discrete:
             continue
-        inside = (node for node in ast.walk(item) if isinstance(node, ast.Name))
-        if any(memory.origin(node) is not None and not _in_comparison(function.file, node, item) for node in inside):
+        inside = (node for node in ast.walk(item) if isinstance(node, ast.Name) and node is not item)
+        if any(memory.origin(node) is not None and not _is_cut(function.file, node, item) for node in inside):
             return True
     return False
 
 
-def _in_comparison(file: FileContext, node: ast.AST, within: ast.AST) -> bool:
+_SIZES = frozenset({"shape", "dtype", "device", "ndim", "size", "numel", "dim", "item", "long", "argmax"})
+
+
+def _is_cut(file: FileContext, node: ast.AST, within: ast.AST) -> bool:
+    """Whether a comparison, a size or the like stands between a name and the expression it is in."""
     for outer in file.ancestors(node):
-        if isinstance(outer, ast.Compare):
+        if isinstance(outer, ast.Compare) or (isinstance(outer, ast.Attribute) and outer.attr in _SIZES):
             return True
         if outer is within:
             return False
@@ -336,6 +358,9 @@ class IntermediateOnContext(Rule):
         combined("ctx.scale = x.abs().max().item()\nreturn x / ctx.scale", "return grad / ctx.scale"),
         combined("ctx.count = count_of(x)\nreturn x / ctx.count", "return grad / ctx.count"),
         combined("ctx.norm = x.norm().detach()\nreturn x / ctx.norm", "return grad / ctx.norm"),
+        combined("y = x.view(-1)\nctx.y = y\nreturn y * 2", "return grad * ctx.y"),
+        combined("ctx.k = x.long()\nctx.m = x.gt(0)\nreturn x * ctx.m", "return grad * ctx.m * ctx.k"),
+        combined("s = x.exp()\nctx.save_for_backward(x, s)\nreturn x * s", "x, _ = ctx.saved_tensors\nreturn grad * x"),
         # the output is the business of GP302
         combined("y = x.exp()\nctx.y = y\nreturn y", "return grad * ctx.y"),
     )
@@ -390,9 +415,9 @@ def _kept_on_context(function: AutogradFunction) -> Iterator[Hit]:
 
 def _saved(function: AutogradFunction) -> Iterator[Hit]:
     reader = _Intermediates(function)
-    read = (
-        {node.id for node in own_nodes(function.backward) if isinstance(node, ast.Name)} if function.backward else set()
-    )
+    assert function.backward is not None
+    names = (node for node in own_nodes(function.backward) if isinstance(node, ast.Name))
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     for save in function.saves or ():
         for position, argument in enumerate(save.call.args):
             names = reader.computed_from(argument)

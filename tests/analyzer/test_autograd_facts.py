@@ -187,9 +187,10 @@ def test_a_hook_that_writes_changes_the_gradient_of_others() -> None:
 
 @pytest.mark.parametrize("example", examples("GP322"))
 def test_a_name_that_means_nothing_raises(example: Invalid) -> None:
+    function = function_class(example.source)
+    given = inputs_of(function)
     with pytest.raises((NameError, TypeError, AttributeError)):
-        function = function_class(example.source)
-        function.apply(*inputs_of(function)).sum().backward()
+        function.apply(*given).sum().backward()
 
 
 def test_a_gradient_that_was_not_assigned_raises() -> None:
