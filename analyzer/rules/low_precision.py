@@ -26,6 +26,7 @@ from analyzer.values.surroundings import Surroundings, autocast, surroundings
 # The largest float16, the smallest that is not zero (with rounding: everything up to half of it is), and the smallest
 # number whose reciprocal is finite (measured on torch 2.13).
 _LARGEST_HALF = 65504.0
+_LARGEST_SINGLE = 3.4028234663852886e38
 _ROUNDS_TO_ZERO = 2.0**-25
 _RECIPROCAL_OVERFLOWS = 1.0 / 65504.0
 # float16 holds exp(x) up to here, and x ** 2 up to 255.9.
@@ -49,7 +50,7 @@ class FillBeyondHalf(Rule):
     confidence = Confidence.HIGH
     settled_by = ("autocast",)
     fix = FixSafety.UNSAFE
-    triggers = ("e5", "e6", "e7", "e8", "e9", "e1", "e2", "e3", "e+", "00000", "65")
+    triggers = ("masked_fill", "full_like", "fill_", "half", "float16")
     documentation = Documentation(
         what_it_does=(
             "Finds constants beyond ±65504, such as `-1e9`, that are written into a tensor which is float16, or which "
@@ -83,6 +84,7 @@ class FillBeyondHalf(Rule):
         # whole numbers
         "import torch\ndef f(ids, m):\n    return ids.long().masked_fill(m, 1000000)\n",
         "import torch\ndef f(x, m):\n    d = x.argmax(-1)\n    d[m] = 1000000\n    return d, x.half()\n",
+        "import torch\ndef f(s, m):\n    return s.float().masked_fill(m, torch.finfo(torch.float32).min).half()\n",
         # a number to scale with, no fill
         "import torch\ndef f(x):\n    return x.to(x.dtype) * 1e6\n",
         # picked for the type
@@ -103,13 +105,17 @@ class FillBeyondHalf(Rule):
         Invalid("import torch\ndef f(s, m):\n    s = s.half()\n    return torch.where(m, s, -100000.0)\n", (4,)),
         Invalid("import torch\nLOW = -1e30\ndef f(s, m):\n    return s.half().masked_fill(m, LOW)\n", (4,)),
         Invalid("import torch\ndef f(s):\n    return torch.full_like(s.half(), 1e6)\n", (3,)),
+        # the limit of another type
+        Invalid(
+            "import torch\ndef f(s, m):\n    return s.half().masked_fill(m, torch.finfo(torch.float32).min)\n", (3,)
+        ),
         # nothing says which type: a note
         Invalid("import torch\ndef f(s, m):\n    return s.masked_fill(m, -1e9).softmax(-1)\n", (3,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         for fill in _fills(file):
-            constant = file.values.value(fill.literal).constant
+            constant = _constant(file, fill.literal)
             if constant is None or abs(constant) <= _LARGEST_HALF or math.isinf(constant):
                 continue
             level = _level(file, fill)
@@ -134,6 +140,22 @@ class FillBeyondHalf(Rule):
                 related=_evidence(file, fill.node) if severity is None and confidence is Confidence.MEDIUM else (),
                 fix=_limit_of_type(file, fill, constant),
             )
+
+
+def _constant(file: FileContext, literal: ast.expr) -> float | None:
+    """The number that a fill is; `torch.finfo(torch.float32).min` is one as well."""
+    source = core(file, literal)
+    sign = 1.0
+    if isinstance(source, ast.UnaryOp) and isinstance(source.op, ast.USub):
+        source, sign = source.operand, -1.0
+    maker = source.value if isinstance(source, ast.Attribute) and source.attr in ("min", "max") else None
+    if isinstance(maker, ast.Call) and terminal_name(maker.func) == "finfo" and maker.args:
+        if terminal_name(maker.args[0]) not in ("float32", "float", "bfloat16", "float64", "double"):
+            return None
+        return sign * (
+            -_LARGEST_SINGLE if isinstance(source, ast.Attribute) and source.attr == "min" else _LARGEST_SINGLE
+        )
+    return file.values.value(literal).constant
 
 
 def _evidence(file: FileContext, node: ast.AST) -> tuple[tuple[ast.AST, str], ...]:
@@ -177,7 +199,8 @@ def _fills(file: FileContext) -> Iterator[_Fill]:
             yield _Fill(call, literal, operation.operand, raises=True)
     for statement in file.nodes(ast.Assign):
         target = statement.targets[0]
-        if isinstance(target, ast.Subscript) and isinstance(statement.value, (ast.Constant, ast.UnaryOp, ast.Name)):
+        written = (ast.Constant, ast.UnaryOp, ast.Name, ast.Attribute)
+        if isinstance(target, ast.Subscript) and isinstance(statement.value, written):
             yield _Fill(statement, statement.value, target.value, raises=False)
 
 
