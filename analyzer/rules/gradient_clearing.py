@@ -14,8 +14,19 @@ from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.objects import is_defined_in, maker
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import dotted_name, parameters
-from analyzer.training_steps import Act, Event, Scope, clears_somewhere, exclusive, of_act, training_events
+from analyzer.syntax import dotted_name, parameters, terminal_name
+from analyzer.training_steps import (
+    Act,
+    Event,
+    Scope,
+    before,
+    block_of,
+    clears_somewhere,
+    exclusive,
+    is_optimizer,
+    of_act,
+    training_events,
+)
 
 _HEAD = "import torch\nimport torch.nn.functional as F\n\n\n"
 _LOOP = "def train(net, optimizer, batches):\n    for x, y in batches:\n        loss = F.mse_loss(net(x), y)\n"
@@ -85,6 +96,11 @@ class MissingZeroGrad(Rule):
         # an environment's step is no optimizer's
         _HEAD + "def play(net, env, batches):\n    for x in batches:\n        net(x).sum().backward()\n"
         "        env.step(x)\n",
+        # both optimizers are cleared, one of them through its network
+        _HEAD + "def train(a, b, opt_a, opt_b, batches):\n    for x in batches:\n        opt_a.zero_grad()\n"
+        "        b.zero_grad()\n        b(a(x)).mean().backward()\n        opt_a.step()\n        opt_b.step()\n",
+        _HEAD + "def train(a, b, opt_a, opt_b, batches):\n    for x in batches:\n        opt_a.zero_grad()\n"
+        "        clear(opt_b)\n        b(a(x)).mean().backward()\n        opt_a.step()\n        opt_b.step()\n",
         # the base class may do it
         "import torch\nfrom engines import Base\n\n\nclass Trainer(Base):\n    def step(self, x):\n"
         "        self.loss(x).backward()\n        self.optimizer.step()\n",
@@ -120,6 +136,12 @@ class MissingZeroGrad(Rule):
             "        (F.mse_loss(net(x), y) / 4).backward()\n        if i % 4 == 3:\n            optimizer.step()\n",
             (7,),
         ),
+        # one of two optimizers
+        Invalid(
+            _HEAD + "def train(a, b, opt_a, opt_b, batches):\n    for x in batches:\n        opt_a.zero_grad()\n"
+            "        b(a(x)).mean().backward()\n        opt_a.step()\n        opt_b.step()\n",
+            (10,),
+        ),
         Invalid(_HEAD + "def step(net, optimizer, x):\n    net(x).sum().backward()\n    optimizer.step()\n", (6,)),
     )
 
@@ -128,6 +150,8 @@ class MissingZeroGrad(Rule):
             return
         for scope, events in training_events(file).items():
             backwards, steps = of_act(events, Act.BACKWARD), [event for event in events if event.steps_parameters]
+            if backwards and steps and of_act(events, Act.CLEAR):
+                yield from _left_out(file, events, steps)
             if not backwards or not steps or of_act(events, Act.CLEAR):
                 continue
             step = next((step for step in steps if _is_repeated(file, scope, step)), None)
@@ -144,6 +168,45 @@ class MissingZeroGrad(Rule):
                 related=((step.call, "the optimizer steps here"),),
                 fix=_clearing(file, backward, step),
             )
+
+
+def _left_out(file: FileContext, events: tuple[Event, ...], steps: list[Event]) -> Iterator[Hit]:
+    """The optimizers of a function that steps several and clears some of them, each by its own `zero_grad()`."""
+    cleared = [event.subject for event in of_act(events, Act.CLEAR)]
+    if not all(subject is not None and is_optimizer(file, subject) for subject in cleared):
+        return  # a model clears all its parameters
+    names = {file.source(subject) for subject in cleared if subject is not None}
+    for step in steps:
+        name = file.source(step.subject) if step.subject is not None else ""
+        plain = isinstance(step.subject, (ast.Name, ast.Attribute))
+        others = any(file.source(other.subject) in names for other in steps if other.subject is not None)
+        if not plain or name in names or not others or f"{name}.zero_grad" in file.text or step.loop is None:
+            continue
+        if _is_used_otherwise(file, step, name):
+            continue
+        backward = next((b for b in reversed(of_act(events, Act.BACKWARD)) if _leads_to(b, step)), None)
+        if backward is not None:
+            yield Hit(
+                step.call,
+                f"The gradients of `{name}` are never cleared, those of the other optimizers are: each of its steps "
+                f"adds the gradients of all earlier batches. Call `{name}.zero_grad()` as well.",
+                related=((backward.call, "adds to the gradients"),),
+                fix=_clearing(file, backward, step),
+            )
+
+
+def _is_used_otherwise(file: FileContext, step: Event, name: str) -> bool:
+    """Whether an optimizer goes somewhere where its gradients may be cleared: into a list, or to a function."""
+    for use in file.nodes(ast.Name):
+        if use.id != name or not isinstance(use.ctx, ast.Load) or use is step.subject:
+            continue
+        holder = file.parent(use)
+        is_scaler = isinstance(holder, ast.Call) and isinstance(holder.func, ast.Attribute)
+        known = is_scaler and isinstance(holder, ast.Call) and terminal_name(holder.func) in ("step", "unscale_")
+        is_schedule = isinstance(holder, ast.Call) and "lr_scheduler" in (file.qualified_name(holder.func) or "")
+        if not isinstance(holder, ast.Attribute) and not known and not is_schedule:
+            return True
+    return False
 
 
 def _leads_to(backward: Event, step: Event) -> bool:
@@ -187,7 +250,7 @@ def _clearing(file: FileContext, backward: Event, step: Event) -> Rewrite | None
 
 
 class ClearedBetweenAccumulatedBatches(Rule):
-    """`zero_grad()` for every batch although the step comes only after several."""
+    """`zero_grad()` for every batch although the step comes only after several, or after the loop."""
 
     id = "GP723"
     name = "zero-grad-outside-accumulation"
@@ -246,6 +309,12 @@ class ClearedBetweenAccumulatedBatches(Rule):
     )
     invalid = (
         Invalid(documentation.faulty_example, (10,)),
+        # the step fell out of the loop
+        Invalid(
+            _HEAD + "def train(net, optimizer, batches):\n    for epoch in range(9):\n        for x in batches:\n"
+            "            optimizer.zero_grad()\n            net(x).mean().backward()\n        optimizer.step()\n",
+            (8,),
+        ),
         Invalid(
             _HEAD + "def train(net, optimizer, batches, every=4):\n    for i, x in enumerate(batches):\n"
             "        optimizer.zero_grad()\n        (net(x).mean() / every).backward()\n"
@@ -270,18 +339,41 @@ class ClearedBetweenAccumulatedBatches(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         for events in training_events(file).values():
             for clear, step, test in _cleared_too_often(file, events):
+                when = f"only when `{file.source(test)}`" if test is not None else "only after the loop"
                 yield Hit(
                     clear.call,
-                    f"The optimizer steps only when `{file.source(test)}`, but the gradients are cleared for every "
-                    f"batch: all but the last batch before a step are thrown away. Clear them where the step is.",
+                    f"The optimizer steps {when}, but the gradients are cleared for every batch: all but the last "
+                    f"batch before a step are thrown away. Clear them where the step is.",
                     related=((step.call, "the step that is taken only now and then"),),
-                    fix=_under_condition(file, clear, step, test),
+                    fix=_under_condition(file, clear, step, test) if test is not None else None,
                 )
 
 
-def _cleared_too_often(file: FileContext, events: tuple[Event, ...]) -> Iterator[tuple[Event, Event, ast.expr]]:
+def _stepped_after_loop(file: FileContext, events: tuple[Event, ...]) -> Iterator[tuple[Event, Event, None]]:
+    """Loops that clear and differentiate for every batch, and whose only step comes behind them."""
+    for clear in of_act(events, Act.CLEAR):
+        loop = clear.loop
+        backward = next((b for b in of_act(events, Act.BACKWARD) if b.loop is loop and b.path == clear.path), None)
+        if loop is None or backward is None or any(e.is_inside(loop) for e in events if e.steps_parameters):
+            continue
+        step = next((e for e in events if e.steps_parameters and e.place > clear.place), None)
+        if step is not None and step.path == clear.path[:-1] and _same_subject(file, clear, step):
+            yield clear, step, None
+            return
+
+
+def _same_subject(file: FileContext, first: Event, second: Event) -> bool:
+    return (
+        first.subject is not None
+        and second.subject is not None
+        and file.source(first.subject) == file.source(second.subject)
+    )
+
+
+def _cleared_too_often(file: FileContext, events: tuple[Event, ...]) -> Iterator[tuple[Event, Event, ast.expr | None]]:
     accumulation = accumulation_of(file, events)
     if accumulation is None:
+        yield from _stepped_after_loop(file, events)
         return
     for clear in of_act(events, Act.CLEAR):
         if clear.loop is accumulation.loop and clear.path == accumulation.backward.path:
@@ -301,3 +393,88 @@ def _under_condition(file: FileContext, clear: Event, step: Event, test: ast.exp
         return None
     text = f"if {file.source(test)}:\n    {file.source(clear.statement)}"
     return Rewrite(FixSafety.UNSAFE, (Replacement(clear.statement, text),))
+
+
+class ClearedBeforeStep(Rule):
+    """`zero_grad()` between `backward()` and `step()`, or a step before the backward."""
+
+    id = "GP727"
+    name = "zero-grad-before-step"
+    severity = Severity.WARNING
+    confidence = Confidence.HIGH
+    settled_by = ("accumulation_equivalence", "gradient_flow")
+    triggers = ("zero_grad",)
+    documentation = Documentation(
+        what_it_does=(
+            "Finds optimizer steps that come right after `zero_grad()`: the gradients are cleared between "
+            "`backward()` and `step()`, or the step stands before the `backward()`."
+        ),
+        why_is_this_bad=(
+            "The step finds no gradients: with `None` in their place the optimizer leaves every parameter alone, and "
+            "nothing is trained. Neither the loop nor torch says anything."
+        ),
+        faulty_example=(
+            _HEAD + _LOOP + "        loss.backward()\n        optimizer.zero_grad()\n        optimizer.step()\n"
+        ),
+        right_example=(
+            _HEAD + _LOOP + "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
+        ),
+        fix_safety="No automatic fix: where the clearing belongs depends on what is accumulated.",
+    )
+    valid = (
+        _HEAD + _LOOP + "        loss.backward()\n        optimizer.step()\n        optimizer.zero_grad()\n",
+        # each of two optimizers
+        _HEAD + "def train(a, b, opt_a, opt_b, batches):\n    for x in batches:\n        b(a(x)).mean().backward()\n"
+        "        opt_a.step()\n        opt_a.zero_grad()\n        opt_b.step()\n        opt_b.zero_grad()\n",
+        # gradients come from elsewhere
+        _HEAD + _LOOP + "        optimizer.zero_grad()\n        fill_gradients(net, loss)\n        optimizer.step()\n",
+        _HEAD + _LOOP + "        optimizer.zero_grad()\n        grads = torch.autograd.grad(loss, net.parameters())\n"
+        "        for p, g in zip(net.parameters(), grads):\n            p.grad = g\n        optimizer.step()\n",
+        # in one of two branches
+        _HEAD + "def train(net, optimizer, batches):\n    for x, skip in batches:\n        net(x).mean().backward()\n"
+        "        if skip:\n            optimizer.zero_grad()\n        optimizer.step()\n"
+        "        optimizer.zero_grad()\n",
+    )
+    invalid = (
+        Invalid(documentation.faulty_example, (10,)),
+        Invalid(
+            _HEAD + _LOOP + "        optimizer.zero_grad()\n        optimizer.step()\n        loss.backward()\n", (9,)
+        ),
+        Invalid(
+            _HEAD + "class Trainer:\n    def step(self, x):\n        loss = self.net(x).mean()\n"
+            "        self.scaler.scale(loss).backward()\n        self.optimizer.zero_grad(set_to_none=True)\n"
+            "        self.scaler.step(self.optimizer)\n        self.scaler.update()\n",
+            (10,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        for events in training_events(file).values():
+            backwards = of_act(events, Act.BACKWARD)
+            for step in (event for event in events if event.steps_parameters):
+                earlier = [e for e in before(step, events) if e.act in (Act.BACKWARD, Act.CLEAR)]
+                clear = earlier[0] if earlier and earlier[0].act is Act.CLEAR else None
+                if clear is None or clear.path != step.path or not _same_subject(file, clear, step):
+                    continue
+                near = [backward for backward in backwards if backward.path == step.path]
+                if near and _nothing_between(file, clear, step):
+                    yield Hit(
+                        step.call,
+                        "The gradients have just been cleared, so this step changes nothing. The order is "
+                        "`zero_grad()`, `backward()`, `step()`.",
+                        related=((clear.call, "the gradients are cleared here"),),
+                    )
+
+
+def _nothing_between(file: FileContext, clear: Event, step: Event) -> bool:
+    """Whether no other statement between clearing and step could make gradients."""
+    block = block_of(file, clear.statement)
+    if clear.statement not in block or step.statement not in block:
+        return False
+    inner = block[block.index(clear.statement) + 1 : block.index(step.statement)]
+    return not any(isinstance(node, ast.Call) and _may_fill(node) for item in inner for node in ast.walk(item))
+
+
+def _may_fill(call: ast.Call) -> bool:
+    name = (terminal_name(call.func) or "").lower()
+    return "grad" in name or "backward" in name or not isinstance(call.func, ast.Attribute)
