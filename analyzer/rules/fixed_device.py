@@ -32,6 +32,10 @@ def _forward(body: str, *, after: str = "") -> str:
 _CARES_FOR_DEVICES = re.compile(r"\bdevice\b|\bcuda\b|\bis_cuda\b")
 
 
+# Data is loaded on the CPU.
+_LOADING = re.compile(r"(^|/)(loaders?|samplers?)/|_loader\.py$")
+
+
 class FactoryWithoutDevice(Rule):
     """A tensor made without `device=` in code that the model runs, and used together with the model's tensors."""
 
@@ -132,7 +136,12 @@ class FactoryWithoutDevice(Rule):
 
     def _hit(self, file: FileContext, call: ast.Call, join: Join) -> Hit:
         aware = _CARES_FOR_DEVICES.search(file.text) is not None
-        quiet = not (aware or join.crossed) or surroundings(file, join.node) is Surroundings.ASIDE
+        # A function outside of a module may well be for the CPU alone, and its constants with it.
+        constant = file.enclosing_function(call) is None and forward_code(file).module_of(join.node) is None
+        loading = _LOADING.search(file.path) is not None
+        quiet = (
+            constant or loading or not (aware or join.crossed) or surroundings(file, join.node) is Surroundings.ASIDE
+        )
         shown = file.source(join.other) if join.other.lineno == join.other.end_lineno else "the model's tensor"
         made, met = file.source(call.func), f"line {join.node.lineno}"
         if join.crossed:
