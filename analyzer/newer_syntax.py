@@ -37,6 +37,7 @@ _DEBUG_EQUALS = re.compile(r"=[ \t\n]*(?=[}!:])")
 _CONVERSION = re.compile(r"!\s*\w*\s*")
 # An f-string in an f-string in an f-string … : the language sets no limit, people stop at three.
 _MAX_DEPTH = 30
+_PAIRS = {")": "(", "]": "[", "}": "{"}
 _NOT_A_NAME = frozenset({"is", "in", "and", "or", "if", "not", "for", "else", "as", "import"})
 _PYTHON_2 = (
     (re.compile(r"\bprint\s+[^\s=(.,)\]}:]|\bprint\s*$"), "a `print` statement"),
@@ -94,12 +95,11 @@ def parse_newer(text: str) -> ast.Module | None:
 
     Raises what `ast.parse` raises when the text is wrong beside that; the places in the error are those of `text`.
     """
+    rewriter = _Rewriter(text)
     try:
-        tokens = _Scanner(text).tokens()
+        rewriter.rewrite(_Scanner(text).tokens())
     except _UnclearError:
         return None
-    rewriter = _Rewriter(text)
-    rewriter.rewrite(tokens)
     if not rewriter.changed:
         return None
     tree = ast.parse(rewriter.result())
@@ -292,6 +292,7 @@ class _Rewriter:
         self._text = text
         self._changes: dict[int, str] = {}
         self._runs: list[tuple[int, int]] = []
+        self._closing: dict[int, int] = {}
 
     @property
     def changed(self) -> bool:
@@ -321,6 +322,7 @@ class _Rewriter:
     def rewrite(self, tokens: list[_Token]) -> None:
         self._strings(tokens)
         tokens = [token for token in tokens if token.kind != "comment"]
+        self._closing = _matched(tokens)
         for position, token in enumerate(tokens):
             if token.kind != "name":
                 continue
@@ -333,18 +335,15 @@ class _Rewriter:
 
     # --- PEP 695 and 696 ---------------------------------------------------------------------------------------
 
-    def _type_parameters(self, tokens: list[_Token], position: int) -> bool:
-        """Blanks `[T: bound = default]`; True if what follows is at hand."""
-        closing = _closing(tokens, position, "[", "]")
-        if closing is None:
-            return False
-        self._blank_across_lines(tokens[position].start, tokens[closing].end)
-        return True
+    def _type_parameters(self, tokens: list[_Token], position: int) -> None:
+        """Blanks `[T: bound = default]`."""
+        if position < len(tokens) and tokens[position].text == "[" and position in self._closing:
+            self._blank_across_lines(tokens[position].start, tokens[self._closing[position]].end)
 
     def _type_alias(self, tokens: list[_Token], position: int) -> None:
         name, following = tokens[position + 1], position + 2
-        closing = _closing(tokens, following, "[", "]")
-        equals = following if closing is None else closing + 1
+        is_generic = following in self._closing and tokens[following].text == "["
+        equals = self._closing[following] + 1 if is_generic else following
         if equals >= len(tokens) or tokens[equals].text != "=":
             return
         start = tokens[position].start
@@ -354,8 +353,8 @@ class _Rewriter:
         excess = len(name.text.encode()) - 1
         for at in range(start + 1, start + 1 + excess):
             self._changes[at] = self._changes[at][1:]
-        if closing is not None:
-            self._blank_across_lines(tokens[following].start, tokens[closing].end)
+        if is_generic:
+            self._blank_across_lines(tokens[following].start, tokens[equals - 1].end)
 
     # --- PEP 758 -----------------------------------------------------------------------------------------------
 
@@ -363,18 +362,15 @@ class _Rewriter:
         first = position + 1
         if first < len(tokens) and tokens[first].text == "*":
             first += 1
-        brackets = 0
         has_comma = False
-        for last in range(first, len(tokens)):
+        last = first
+        while last < len(tokens) and tokens[last].text != ":":
             token = tokens[last]
-            if token.kind == "newline" or (not brackets and token.text == "as"):
+            if token.kind == "newline" or token.text in ("as", "except"):
                 return
-            if token.kind == "operator":
-                if not brackets and token.text == ":":
-                    break
-                has_comma |= not brackets and token.text == ","
-                brackets += (token.text in "([{") - (token.text in ")]}")
-        else:
+            has_comma |= token.text == ","
+            last = self._closing.get(last, last) + 1
+        if last >= len(tokens):
             return
         if not has_comma or last == first:
             return
@@ -469,14 +465,16 @@ def _is_name(tokens: list[_Token], position: int) -> bool:
     return position < len(tokens) and tokens[position].kind == "name" and tokens[position].text not in _NOT_A_NAME
 
 
-def _closing(tokens: list[_Token], position: int, opening: str, closing: str) -> int | None:
-    """Where the bracket at `position` closes; None if there is none at that place."""
-    if position >= len(tokens) or tokens[position].text != opening:
-        return None
-    depth = 0
-    for at in range(position, len(tokens)):
-        if tokens[at].kind == "operator":
-            depth += (tokens[at].text == opening) - (tokens[at].text == closing)
-            if not depth:
-                return at
-    return None
+def _matched(tokens: list[_Token]) -> dict[int, int]:
+    """Where each bracket closes, for those that do: the parser will say what is wrong with the others."""
+    closing: dict[int, int] = {}
+    open_brackets: list[int] = []
+    for position, token in enumerate(tokens):
+        if token.kind != "operator":
+            continue
+        if token.text in "([{":
+            open_brackets.append(position)
+        elif token.text in _PAIRS:
+            if open_brackets and tokens[open_brackets[-1]].text == _PAIRS[token.text]:
+                closing[open_brackets.pop()] = position
+    return closing
