@@ -474,7 +474,6 @@ def _matched(tokens: list[_Token]) -> dict[int, int]:
             continue
         if token.text in "([{":
             open_brackets.append(position)
-        elif token.text in _PAIRS:
-            if open_brackets and tokens[open_brackets[-1]].text == _PAIRS[token.text]:
-                closing[open_brackets.pop()] = position
+        elif token.text in _PAIRS and open_brackets and tokens[open_brackets[-1]].text == _PAIRS[token.text]:
+            closing[open_brackets.pop()] = position
     return closing

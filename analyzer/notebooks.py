@@ -58,7 +58,7 @@ class Notebook:
 
     def cell_at(self, line: int) -> CodeCell | None:
         """The cell that a line of the module belongs to."""
-        position = bisect_right([cell.first_line for cell in self.cells], line) - 1
+        position = bisect_right(self.cells, line, key=lambda cell: cell.first_line) - 1
         return self.cells[position] if position >= 0 else None
 
     def locate(self, region: Region) -> Region:
@@ -68,10 +68,6 @@ class Notebook:
             return region
         shift = cell.first_line - 1
         return replace(region, start_line=region.start_line - shift, end_line=region.end_line - shift, cell=cell.number)
-
-    def lines_of(self, number: int) -> tuple[str, ...]:
-        """The lines of a cell as its author wrote them; empty if there is no such code cell."""
-        return next((cell.lines for cell in self.cells if cell.number == number), ())
 
 
 def is_notebook(path: str) -> bool:
