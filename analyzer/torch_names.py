@@ -13,13 +13,52 @@ from analyzer.context import FileContext
 
 class TorchNames:
     """`imports`: what import statements name. `chains`: attributes, the longest chain of plain names that each ends
-    in. `uses`: chains, and the single names that imports bind, where they are read.
+    in. `uses`: chains, and the single names that imports bind, where they are read. `calls`: what is called by its
+    name.
     """
 
     def __init__(self, file: FileContext) -> None:
+        self._aliases = {alias for alias, target in file.imports.items() if target.partition(".")[0] == "torch"}
+        self._file = file
         self.imports: list[tuple[ast.AST, str]] = list(_imports(file))
-        self.chains: list[tuple[ast.expr, str]] = list(_chains(file))
-        self.uses: list[tuple[ast.expr, str]] = [*self.chains, *_names(file)]
+        self.chains: list[tuple[ast.expr, str]] = list(self._chains())
+        self.uses: list[tuple[ast.expr, str]] = [*self.chains, *self._names()]
+        self.calls: list[tuple[ast.Call, str]] = [
+            (call, name) for call in file.nodes(ast.Call) if (name := self.name_of(call.func)) is not None
+        ]
+
+    def name_of(self, expression: ast.expr) -> str | None:
+        """The full name under torch of a chain of names; None for anything else.
+
+        Most chains of a file start at a variable: these are seen to before a name is put together.
+        """
+        root = expression
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or root.id not in self._aliases:
+            return None
+        dotted = self._file.qualified_name(expression)
+        return dotted if dotted is not None and dotted.startswith("torch.") else None
+
+    def _chains(self) -> Iterator[tuple[ast.expr, str]]:
+        for node in self._file.nodes(ast.Attribute) if self._aliases else ():
+            chain: ast.expr = node
+            if not isinstance(node.ctx, ast.Load):
+                # A chain that is assigned to or called upon further: `torch.backends.cudnn.enabled = True`.
+                chain = node.value
+            elif isinstance(self._file.parent(node), ast.Attribute):
+                continue  # part of a longer chain
+            dotted = self.name_of(chain)
+            if dotted is not None:
+                yield chain, dotted
+
+    def _names(self) -> Iterator[tuple[ast.expr, str]]:
+        for name in self._file.nodes(ast.Name) if self._aliases else ():
+            if name.id not in self._aliases or not isinstance(name.ctx, ast.Load):
+                continue
+            dotted = self.name_of(name) if not isinstance(self._file.parent(name), ast.Attribute) else None
+            if dotted is not None:
+                yield name, dotted
 
 
 def torch_names(file: FileContext) -> TorchNames:
@@ -41,32 +80,3 @@ def _imports(file: FileContext) -> Iterator[tuple[ast.AST, str]]:
             continue
         for alias in source.names:
             yield alias, source.module if alias.name == "*" else f"{source.module}.{alias.name}"
-
-
-def _chains(file: FileContext) -> Iterator[tuple[ast.expr, str]]:
-    for node in file.nodes(ast.Attribute):
-        if isinstance(node.ctx, ast.Load):
-            # The longest chain of plain names that the attribute ends in.
-            chain: ast.expr = node
-            if isinstance(file.parent(node), ast.Attribute):
-                continue
-        else:
-            # A chain that is assigned to or called upon further: `torch.backends.cudnn.enabled = True`.
-            chain = node.value
-        dotted = file.qualified_name(chain)
-        if dotted is not None and dotted.startswith("torch."):
-            yield chain, dotted
-
-
-def _names(file: FileContext) -> Iterator[tuple[ast.expr, str]]:
-    aliases = {alias for alias, target in file.imports.items() if target.startswith("torch.")}
-    if not aliases:
-        return
-    for name in file.nodes(ast.Name):
-        if name.id not in aliases or not isinstance(name.ctx, ast.Load):
-            continue
-        if isinstance(file.parent(name), ast.Attribute):
-            continue
-        dotted = file.qualified_name(name)
-        if dotted is not None:
-            yield name, dotted

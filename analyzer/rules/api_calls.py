@@ -10,6 +10,7 @@ from analyzer.context import FileContext
 from analyzer.facts import signatures
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.torch_names import torch_names
 from analyzer.version_guards import is_guarded
 
 # NumPy's names for what torch calls otherwise; only functions that are parsed in C++ take both.
@@ -78,10 +79,8 @@ class WrongTorchCall(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every call of something whose signature is known."""
         known = signatures()
-        for call in file.nodes(ast.Call):
-            # Names are looked up only where a name could lead to torch.
-            name = file.qualified_name(call.func)
-            if name is None or not name.startswith("torch.") or not known.known(name):
+        for call, name in torch_names(file).calls:
+            if not known.known(name):
                 continue
             keywords = [keyword.arg for keyword in call.keywords]
             if None in keywords or any(isinstance(argument, ast.Starred) for argument in call.args):
