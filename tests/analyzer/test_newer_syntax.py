@@ -163,6 +163,22 @@ def test_nothing_is_rewritten_that_is_not_new() -> None:
     )
 
 
-@pytest.mark.parametrize("piece", ["def f[)", "except A, B ", "type X[) ", 'f"{x["', 'f"{ "f'{x:{", "(", "def f[", "type X[", "except A, ", "'''", "{"])
+HOSTILE = [
+    'f"{',
+    'f"{x["',
+    "f'{x:{",
+    "(",
+    "def f[",
+    "def f[)",
+    "type X[",
+    "type X[) ",
+    "except A, ",
+    "except A, B ",
+    "'''",
+    "{",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
 def test_endless_nesting_ends(piece: str) -> None:
     assert {finding.rule for finding in analyze_source(piece * 20_000).findings} <= {"GP001", "GP002"}
