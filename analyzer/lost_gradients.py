@@ -80,7 +80,7 @@ def lost_gradients(file: FileContext) -> tuple[Lost, ...]:
 
 def _find(file: FileContext) -> Iterator[Lost]:
     for function in _candidates(file):
-        if file.grad_disabled(function.body[0]) or surroundings(file, function.body[0]) is Surroundings.ASIDE:
+        if file.grad_disabled(function.body[0]) or surroundings(file, function.args) is Surroundings.ASIDE:
             continue
         file.check_deadline()
         result = GradientFlow(file, function).result()

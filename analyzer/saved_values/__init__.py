@@ -83,25 +83,33 @@ def traces(file: FileContext) -> Trace:
 
 def _may_write(file: FileContext, function: FunctionNode, table: dict[str, Attribute]) -> bool:
     """A cheap look before the run: most functions write nothing in place, and assign no attribute that they read."""
-    if file.nodes_in(function, ast.AugAssign):
+    if any(
+        not isinstance(item.target, ast.Subscript) or not _is_key(item.target.slice)
+        for item in file.nodes_in(function, ast.AugAssign)
+    ):
         return True
     for assignment in file.nodes_in(function, ast.Assign):
-        if any(_target_may_write(file, function, target) for target in assignment.targets):
+        if any(_target_may_write(file, function, target, in_module=bool(table)) for target in assignment.targets):
             return True
     return any(_call_may_write(call, table) for call in file.nodes_in(function, ast.Call))
 
 
-def _target_may_write(file: FileContext, function: FunctionNode, target: ast.expr) -> bool:
+def _target_may_write(file: FileContext, function: FunctionNode, target: ast.expr, *, in_module: bool) -> bool:
     if isinstance(target, ast.Tuple):
-        return any(_target_may_write(file, function, item) for item in target.elts)
+        return any(_target_may_write(file, function, item, in_module=in_module) for item in target.elts)
     if isinstance(target, ast.Subscript):
-        return True
+        return not _is_key(target.slice)
     if not isinstance(target, ast.Attribute):
         return False
     if target.attr == "data":
         return True
-    of_self = isinstance(target.value, ast.Name) and target.value.id == "self"
+    of_self = in_module and isinstance(target.value, ast.Name) and target.value.id == "self"
     return of_self and not function.name.startswith("__") and file.source(function).count(f"self.{target.attr}") > 1
+
+
+def _is_key(index: ast.expr) -> bool:
+    """Whether an index can only be a key of a dictionary."""
+    return isinstance(index, ast.JoinedStr) or (isinstance(index, ast.Constant) and isinstance(index.value, str))
 
 
 def _call_may_write(call: ast.Call, table: dict[str, Attribute]) -> bool:
