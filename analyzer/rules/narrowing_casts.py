@@ -268,6 +268,9 @@ class DoubleFromNumpy(Rule):
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every conversion of an array of doubles, and every array used as it is."""
+        made = file.calls(*{name.rpartition(".")[2] for name in _NUMPY_DOUBLES})
+        if not any(_is_double(file, call) for call in made):
+            return
         places = placement(file)
         for call in file.calls("from_numpy", "tensor", "as_tensor"):
             qualified = file.qualified_name(call.func) or ""

@@ -641,10 +641,15 @@ class FlagOutsideStateDict(Rule):
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every `if` of running code that tests a flag, writes saved tensors and sets the flag."""
+        candidates = {
+            name
+            for assignment in file.nodes(ast.Assign)
+            if isinstance(assignment.value, ast.Constant) and (name := own_attribute(assignment.targets[0])) is not None
+        }
         code = forward_code(file)
         told: set[tuple[ast.ClassDef, str]] = set()
-        for test in file.nodes(ast.If):
-            flags = [name for node in ast.walk(test.test) if (name := own_attribute(node)) is not None]
+        for test in file.nodes(ast.If) if candidates else ():
+            flags = [name for node in ast.walk(test.test) if (name := own_attribute(node)) in candidates and name]
             owner = code.module_of(test) if flags else None
             method = code.method_of(test) if owner is not None else None
             if owner is None or method is None or method not in code.reached(owner).values() or takes_care(owner):
