@@ -185,7 +185,9 @@ def _is_whole(file: FileContext, literal: ast.expr) -> bool:
 
 
 def _fills(file: FileContext) -> Iterator[_Fill]:
-    for call in file.calls("masked_fill", "masked_fill_", "full_like", "fill_", "where"):
+    # What float16 turns into inf without a word is worth a look only where something is float16.
+    silent = file.words.any_of(("half", "float16"))
+    for call in file.calls("masked_fill", "masked_fill_", "full_like", "fill_", *(("where",) if silent else ())):
         operation = file.values.operation(call)
         if operation is None:
             continue
@@ -197,7 +199,7 @@ def _fills(file: FileContext) -> Iterator[_Fill]:
         literal = operation.argument(position, "value", "fill_value")
         if literal is not None and operation.operand is not None:
             yield _Fill(call, literal, operation.operand, raises=True)
-    for statement in file.nodes(ast.Assign):
+    for statement in file.nodes(ast.Assign) if silent else ():
         target = statement.targets[0]
         written = (ast.Constant, ast.UnaryOp, ast.Name, ast.Attribute)
         if isinstance(target, ast.Subscript) and isinstance(statement.value, written):

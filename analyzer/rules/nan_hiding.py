@@ -28,7 +28,7 @@ _CLEANERS = ("nan_to_num", "nan_to_num_")
 _CLAMPS = ("clamp", "clip", "clamp_min", "clamp_max")
 _EXPONENTIALS = frozenset({"exp", "exp2", "expm1"})
 # Names are looked up only where they sound like a selection: products are everywhere.
-_MASK_NAME = re.compile(r"mask|valid|ok|keep|good|safe|zero|pos|^is_|^has_|inside|visible")
+_MASK_NAME = re.compile(r"mask|valid|ok|keep|good|safe|zero|pos|nan|inf|bad|^is_|^has_|inside|visible")
 _LOGARITHMS = frozenset({"log_softmax", "log", "log2", "log10", "logsigmoid"})
 
 
@@ -203,7 +203,7 @@ def _hidden_results(file: FileContext) -> Iterator[_Hidden]:
         yield from _filled(file, call)
     for statement in file.nodes(ast.Assign):
         target = statement.targets[0]
-        if not isinstance(target, ast.Subscript):
+        if not isinstance(target, ast.Subscript) or not _may_be_selection(target.slice):
             continue
         if _tests_for_nan(file, target.slice, target.value):
             yield _Hidden(statement, target.value, "This assignment")
@@ -214,6 +214,15 @@ def _hidden_results(file: FileContext) -> Iterator[_Hidden]:
         if operation is not None and operation.operand is not None:
             yield from _clamped(file, operation, operation.operand)
     yield from _multiplied(file)
+
+
+def _may_be_selection(index: ast.expr) -> bool:
+    """Whether an index is worth looking up: most are positions."""
+    if isinstance(index, ast.UnaryOp):
+        index = index.operand
+    if isinstance(index, ast.Name):
+        return _MASK_NAME.search(index.id) is not None
+    return isinstance(index, (ast.Compare, ast.Call, ast.BinOp))
 
 
 def _filled(file: FileContext, call: ast.Call) -> Iterator[_Hidden]:
