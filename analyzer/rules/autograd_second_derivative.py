@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.autograd_functions import AutogradFunction, autograd_functions
 from analyzer.context import FileContext
+from analyzer.facts import operations
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.function_edits import decorated
 from analyzer.function_memory import Memory
@@ -326,7 +327,9 @@ class IntermediateOnContext(Rule):
         what_it_does=(
             "Finds `ctx.name = value` where forward has computed the value from an input that gets a gradient, and "
             "where backward uses it, without `@once_differentiable`. Masks, signs, shapes, numbers, random noise and "
-            "values that are detached on purpose are left alone. The same value given to `save_for_backward` is a note."
+            "values that are detached on purpose are left alone. The same value given to `save_for_backward` is "
+            "found as "
+            "well, as a note where backward calls something that can't be differentiated anyway."
         ),
         why_is_this_bad=(
             "Forward runs without gradient recording, so the value has no history. The first derivative is right; the "
@@ -377,7 +380,20 @@ class IntermediateOnContext(Rule):
             combined("s = torch.sigmoid(x)\nctx.kept = (s, 2)\nreturn x * s", "s, k = ctx.kept\nreturn grad * s * k"),
             (10,),
         ),
-        # only a note: saved, but without history all the same
+        # saved, but without history all the same
+        Invalid(
+            combined("s = x.tanh()\nctx.save_for_backward(s)\nreturn x * s", "return grad * ctx.saved_tensors[0]"),
+            (10,),
+        ),
+        # only a note: a kernel can't be differentiated anyway
+        Invalid(
+            combined(
+                "s = x.tanh()\nctx.save_for_backward(s)\nreturn x * s",
+                "(s,) = ctx.saved_tensors\nreturn kernel(grad, s), None",
+                "x, n",
+            ),
+            (10,),
+        ),
         Invalid(
             combined(
                 "s = torch.sigmoid(x)\nctx.save_for_backward(s)\nreturn x * s",
@@ -415,15 +431,44 @@ def _kept_on_context(function: AutogradFunction) -> Iterator[Hit]:
 
 def _saved(function: AutogradFunction) -> Iterator[Hit]:
     reader = _Intermediates(function)
+    severity = None if _stays_in_torch(function) else Severity.NOTE
+    for save in function.saves or ():
+        for position, argument in enumerate(save.call.args):
+            inputs = reader.computed_from(argument)
+            if inputs and _is_read(function, position):
+                yield _intermediate(function, argument, f"`{function.file.source(argument)}`", inputs, severity)
+
+
+def _is_read(function: AutogradFunction, position: int) -> bool:
+    """Whether backward uses the saved tensor at this position, under a name or by its index."""
     assert function.backward is not None
     names = (node for node in own_nodes(function.backward) if isinstance(node, ast.Name))
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    for save in function.saves or ():
-        for position, argument in enumerate(save.call.args):
-            names = reader.computed_from(argument)
-            taken = {unpack.names[position] for unpack in function.unpacks if position < len(unpack.names)}
-            if names and taken & read:
-                yield _intermediate(function, argument, f"`{function.file.source(argument)}`", names, Severity.NOTE)
+    for unpack in function.unpacks:
+        if position < len(unpack.names) and unpack.names[position] in read:
+            return True
+        if not unpack.names and unpack.count == position + 1:
+            return True
+    return False
+
+
+def _stays_in_torch(function: AutogradFunction) -> bool:
+    """Whether backward is made of operations of torch alone, so that it could be differentiated but for this value."""
+    assert function.backward is not None
+    for node in own_nodes(function.backward):
+        if not isinstance(node, ast.Call):
+            continue
+        qualified = function.file.qualified_name(node.func)
+        name = terminal_name(node.func) or ""
+        known = (qualified or "").startswith("torch.") if qualified else operations().is_tensor_method(name)
+        if not known and name not in _HARMLESS:
+            return False
+    return True
+
+
+_HARMLESS = frozenset(
+    {"len", "int", "float", "range", "size", "numel", "dim", "contiguous", "tuple", "list", "sum", "to"}
+)
 
 
 def _intermediate(
