@@ -8,6 +8,7 @@ combinations are faults.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -16,7 +17,7 @@ from analyzer.context import FileContext
 from analyzer.formulas import core
 from analyzer.layer_calls import called_layer, maker_of, names_given
 from analyzer.layers import Attribute, Content
-from analyzer.syntax import FunctionNode
+from analyzer.syntax import FunctionNode, parameters, terminal_name
 
 _LAYERS = {
     "CrossEntropyLoss": "cross_entropy",
@@ -30,6 +31,7 @@ _LAYERS = {
     "HuberLoss": "huber_loss",
 }
 _MAX_DEPTH = 6
+_MODEL = re.compile(r"^(model|net|network|classifier|module)$")
 
 
 class Activation(Enum):
@@ -166,11 +168,30 @@ def _own_function(file: FileContext, call: ast.Call) -> Iterator[FunctionNode]:
             yield from methods
             return
     made = maker_of(file, called)
-    if isinstance(made, ast.Call) and isinstance(made.func, ast.Name):
+    if made is None and isinstance(called, ast.Name) and _MODEL.search(called.id) and _is_parameter(file, called):
+        yield from _only_model(file)
+    elif isinstance(made, ast.Call) and isinstance(made.func, ast.Name):
         for node in file.nodes(ast.ClassDef):
             if node.name == made.func.id:
                 yield from _methods(node, "forward")
                 return
+
+
+def _is_parameter(file: FileContext, name: ast.Name) -> bool:
+    function = file.enclosing_function(name)
+    return function is not None and any(parameter.arg == name.id for parameter in parameters(function))
+
+
+def _only_model(file: FileContext) -> Iterator[FunctionNode]:
+    """The `forward` of the one module that a file defines: what a `model` that is passed around will be."""
+    forwards = [
+        forward
+        for node in file.nodes(ast.ClassDef)
+        if any(terminal_name(base) == "Module" for base in node.bases)
+        for forward in _methods(node, "forward")
+    ]
+    if len(forwards) == 1:
+        yield forwards[0]
 
 
 def _methods(owner: ast.ClassDef | None, name: str) -> Iterator[FunctionNode]:

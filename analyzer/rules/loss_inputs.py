@@ -226,6 +226,10 @@ class ClassLossInput(Rule):
         "import torch\nfrom torch import nn\nclass N(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.l = nn.Linear(4, 3)\n        self.loss = nn.CrossEntropyLoss()\n"
         "    def forward(self, x, y):\n        z = self.l(x)\n        return self.loss(z, y), z.softmax(-1)\n",
+        # which of two models is passed in nobody knows
+        "import torch.nn.functional as F\nfrom torch import nn\nclass A(nn.Module):\n    def forward(self, x):\n"
+        "        return x.softmax(1)\nclass B(nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+        "def step(model, x, y):\n    return F.cross_entropy(model(x), y)\n",
         "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        return x.softmax(1)\n"
         "net = nn.Linear(2, 2)\ndef f(x, y):\n    return nn.CrossEntropyLoss()(net(x), y)\n",
     )
@@ -252,6 +256,12 @@ class ClassLossInput(Rule):
             "        return torch.softmax(self.l(x), dim=1)\nnet = Net()\ncriterion = nn.CrossEntropyLoss()\n"
             "def step(x, y):\n    loss = criterion(net(x), y)\n    loss.backward()\n",
             (12,),
+        ),
+        # the one model of the file, passed in
+        Invalid(
+            "import torch.nn.functional as F\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n"
+            "        return F.softmax(x, dim=1)\ndef step(model, x, y):\n    return F.cross_entropy(model(x), y)\n",
+            (7,),
         ),
         Invalid(
             "from torch import nn\nclass N(nn.Module):\n    def __init__(self):\n        super().__init__()\n"

@@ -22,7 +22,6 @@ from analyzer.values.surroundings import Surroundings, surroundings
 # Every whole number up to here has a value of its own (measured: bfloat16 has 385 for arange(512)).
 _EXACT_UP_TO = {Precision.BFLOAT16: 256, Precision.HALF: 2048}
 _CASTS = frozenset({"half", "bfloat16", "to", "type", "type_as"})
-_POSITIONS = re.compile(r"seq|pos|time|len|step|token|max|context|frames?$|^n$|^t$|length")
 _FREQUENCIES = re.compile(r"freq|theta|omega|rope|rotary")
 _SIZES = frozenset({"numel", "size", "nelement", "len"})
 
@@ -90,6 +89,14 @@ class AccumulationInLowPrecision(Rule):
             "        return torch.outer(t, self.inv_freq)\n",
             (8,),
         ),
+        Invalid(
+            "import torch\nfrom torch import nn\nclass R(nn.Module):\n    def __init__(self, d):\n"
+            "        super().__init__()\n        inv = 1.0 / 10000 ** (torch.arange(0, d, 2).float() / d)\n"
+            "        self.register_buffer('inv_freq', inv)\n    def forward(self, x):\n"
+            "        t = torch.arange(x.shape[1], device=x.device, dtype=self.inv_freq.dtype)\n"
+            "        return torch.outer(t, self.inv_freq)\n",
+            (9,),
+        ),
         # running values
         Invalid(
             "import torch\nfrom torch import nn\nclass E(nn.Module):\n    def __init__(self, n):\n"
@@ -136,7 +143,7 @@ class AccumulationInLowPrecision(Rule):
                     "neighbouring positions are equal. Make them in float32."
                 )
                 yield _hit(file, node, message, call)
-            elif _POSITIONS.search(_words(operation).lower()):
+            else:
                 message = (
                     f"The positions take the type of the buffer `{shown(file, buffer)}`, which becomes bfloat16 with "
                     "the model: beyond 256 neighbours are equal then. Make them in float32."
@@ -208,8 +215,7 @@ def _final_type(file: FileContext, operation: Operation) -> tuple[ast.expr, Prec
         precision = file.values.precision(asked)
     if precision in _EXACT_UP_TO:
         return node, precision, None
-    if precision in (Precision.SINGLE, Precision.DOUBLE):
-        return None
+    # The type that the buffer was made with says little: `model.bfloat16()` casts it.
     buffer = asked.value if isinstance(asked, ast.Attribute) and asked.attr == "dtype" else asked
     if isinstance(buffer, ast.Attribute) and _FREQUENCIES.search(buffer.attr) and file.values.attribute_values(buffer):
         return node, precision, buffer
@@ -222,12 +228,6 @@ def _end(file: FileContext, operation: Operation) -> float | None:
     given = [item for item in positional if item is not None]
     end = given[0] if len(given) == 1 else given[1] if len(given) > 1 else None
     return file.values.value(end).constant if end is not None else None
-
-
-def _words(operation: Operation) -> str:
-    """The names that the range is made of, which tell positions from channels."""
-    parts = [operation.operand, *operation.arguments]
-    return " ".join(terminal_name(node) or "" for part in parts if part is not None for node in ast.walk(part)).strip()
 
 
 # --- running values --------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.fingerprints import normalised_source
+from analyzer.formulas import core
 from analyzer.infinities import InfiniteFill, infinite_fills
 from analyzer.layer_calls import called_layer, names_given
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
@@ -42,7 +43,7 @@ class FullyMaskedSoftmax(Rule):
     confidence = Confidence.MEDIUM
     settled_by = ("nan_gradient",)
     fix = FixSafety.SAFE
-    triggers = ("softmax", "Softmax", "softmin", "Softmin")
+    triggers = ("softmax", "Softmax", "softmin", "Softmin", "exp")
     documentation = Documentation(
         what_it_does=(
             "Finds `softmax` over scores in which a mask writes `-inf`, when nothing shows that every row keeps at "
@@ -141,6 +142,12 @@ class FullyMaskedSoftmax(Rule):
             "import torch\ndef f(logits, taken):\n    return logits.masked_fill(taken, float('-inf')).softmax(-1)\n",
             (3,),
         ),
+        # a softmax by hand
+        Invalid(
+            "import torch\ndef f(s, mask):\n    s = s.masked_fill(mask, float('-inf'))\n"
+            "    e = torch.exp(s - s.max(-1, keepdim=True).values)\n    return e / e.sum(-1, keepdim=True)\n",
+            (4,),
+        ),
         # added, no later repair helps
         Invalid(
             "import torch\ndef f(s, pad):\n    bias = torch.zeros_like(s).masked_fill(pad, float('-inf'))\n"
@@ -210,12 +217,28 @@ def _softmaxes(file: FileContext) -> Iterator[tuple[ast.Call, ast.expr]]:
         operation = file.values.operation(call)
         if operation is not None and operation.operand is not None:
             yield call, operation.operand
+    for call in file.calls("exp"):
+        shifted = _shifted_scores(file, call)
+        if shifted is not None:
+            yield call, shifted
     classes = tuple(name.rpartition(".")[2] for name in _SOFTMAX_LAYERS)
     for name in sorted(names_given(file, classes)):
         for call in file.calls(name):
             layer = called_layer(file, call)
             if layer is not None and layer.name in _SOFTMAX_LAYERS and call.args:
                 yield call, call.args[0]
+
+
+def _shifted_scores(file: FileContext, call: ast.Call) -> ast.expr | None:
+    """`s` of `exp(s - s.max())`, the first half of a softmax by hand: of a row of -inf that is -inf + inf."""
+    operation = file.values.operation(call)
+    source = core(file, operation.operand) if operation is not None and operation.operand is not None else None
+    if not isinstance(source, ast.BinOp) or not isinstance(source.op, ast.Sub):
+        return None
+    peak = core(file, source.right)
+    if isinstance(peak, ast.Attribute) and peak.attr == "values":
+        peak = core(file, peak.value)
+    return source.left if isinstance(peak, ast.Call) and terminal_name(peak.func) in ("max", "amax") else None
 
 
 def _may_cover_a_row(file: FileContext, fill: InfiniteFill, softmax: ast.Call) -> bool:

@@ -203,7 +203,7 @@ class DeviationOfOne(Rule):
     documentation = Documentation(
         what_it_does=(
             "Finds `std` and `var` over the first dimension, with the default correction, in code that is "
-            "differentiated: over the batch, as a rule."
+            "differentiated: over the batch, as a rule. Over the first dimension of a slice it is a note."
         ),
         why_is_this_bad=(
             "The default divides by n - 1: of a single element the deviation is 0/0 = NaN (measured on torch 2.13, "
@@ -226,6 +226,8 @@ class DeviationOfOne(Rule):
     invalid = (
         Invalid("import torch\ndef f(x):\n    return x.std(dim=0)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return torch.var(x, 0)\n", (3,)),
+        # a slice: a note
+        Invalid("import torch\ndef f(x, n):\n    return x[0, :n].std(dim=0)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    s, m = torch.std_mean(x, dim=0, keepdim=True)\n    return x / s\n", (3,)),
     )
 
@@ -239,8 +241,12 @@ class DeviationOfOne(Rule):
                 continue
             if surroundings(file, call) is not Surroundings.DIFFERENTIATED or guarded(file, call, operation.operand):
                 continue
+            # A slice has its own length; what has a name of its own has the batch in front.
+            is_batch = isinstance(operation.operand, ast.Name)
             yield Hit(
                 node=call,
+                severity=Severity.WARNING if is_batch else None,
+                confidence=Confidence.MEDIUM if is_batch else None,
                 message=(
                     f"`{operation.name}` over the first dimension is NaN for a batch of one: it divides by n - 1. "
                     "Pass `correction=0`, or keep single samples out."
