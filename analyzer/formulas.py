@@ -397,7 +397,7 @@ def _maximum_behind(file: FileContext, expression: ast.expr) -> Operation | None
             operation = file.values.operation(subtracted)
             if operation is None or operation.name in _MAXIMA:
                 return operation
-            subtracted = operation.operand if operation.name in ("detach", "clone") else None
+            subtracted = operation.operand if operation.name in ("detach", "clone", "clamp", "clamp_min") else None
         else:
             return None
     return None

@@ -63,12 +63,12 @@ class OverflowingExponentials(Rule):
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
     fix = FixSafety.SAFE
-    triggers = ("exp(",)
+    triggers = ("exp(", "cosh(")
     documentation = Documentation(
         what_it_does=(
-            "Finds `log(1 + exp(x))`, `log1p(exp(x))`, `log(exp(x).sum())` and `exp(x) / exp(x).sum()` that are "
-            "written out by hand, with nothing that bounds x; also a `logsumexp` by hand that subtracts the maximum of "
-            "the whole tensor instead of that of each row."
+            "Finds `log(1 + exp(x))`, `log(exp(x).sum())`, `log(exp(a) + exp(b))`, `log(cosh(x))` and "
+            "`exp(x) / exp(x).sum()` that are written out by hand, with nothing that bounds x; also a `logsumexp` by "
+            "hand that subtracts the maximum of the whole tensor instead of that of each row."
         ),
         why_is_this_bad=(
             "`exp` is inf above 88.7 in float32 and bfloat16, and above 11 in float16; below -104 it is zero, and the "
@@ -105,6 +105,10 @@ class OverflowingExponentials(Rule):
         "import torch\ndef f(x):\n    if x.max() > 80:\n        return x\n    return torch.log(1 + torch.exp(x))\n",
         "import torch\nclass PerplexityMetric:\n    def update(self, x):\n        return torch.log(x.exp().sum(-1))\n",
         "import torch\ndef f(x, y):\n    return torch.exp(x) / y.sum(-1)\n",
+        "import torch\ndef f(x):\n    return torch.log(torch.cosh(x.clamp(-20, 20)))\n",
+        "import torch\ndef f(a, b):\n    return torch.logaddexp(a, b)\n",
+        "import torch\ndef f(x, m):\n    e = torch.exp(x - x.amax(-1, keepdim=True).detach()) * m\n"
+        "    return x - torch.log(e.sum(-1, keepdim=True) + 1e-8)\n",
     )
     invalid = (
         Invalid("import torch\nimport torch.nn.functional as F\ndef f(x):\n    return torch.log(1 + x.exp())\n", (4,)),
@@ -119,6 +123,11 @@ class OverflowingExponentials(Rule):
         Invalid("import torch\ndef f(x):\n    e = x.exp()\n    return e / e.sum(dim=-1, keepdim=True)\n", (4,)),
         Invalid("import torch\ndef f(x):\n    e = x.exp()\n    s = torch.sum(e, dim=0)\n    return e / s\n", (5,)),
         Invalid("import torch\ndef f(p, n):\n    return torch.exp(p) / torch.exp(n).sum(-1)\n", (3,)),
+        Invalid(
+            "import torch\ndef f(a, b, m):\n    pos = torch.exp(a)\n    neg = (torch.exp(b) * m).sum(-1)\n"
+            "    return pos / (pos + neg)\n",
+            (5,),
+        ),
         # the maximum of everything: rows far below it vanish
         Invalid(
             "import torch\ndef f(x):\n    peak = x.detach().max()\n"
@@ -128,6 +137,11 @@ class OverflowingExponentials(Rule):
         Invalid("import torch\ndef f(x):\n    y = x - x.max()\n    return y.exp().sum(-1).log()\n", (4,)),
         # never above zero, but all of a row can vanish
         Invalid("import torch\ndef f(x):\n    d = x.pow(2)\n    return -torch.log(torch.exp(-d).sum(-1))\n", (4,)),
+        # sums of any kind
+        Invalid("import torch\ndef f(a, b):\n    return torch.log(torch.exp(a) + torch.exp(b))\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.log(torch.exp(x) - 1)\n", (3,)),
+        Invalid("import torch\ndef f(x, m):\n    return ((x.exp() * m).sum(-1) + 1e-8).log()\n", (3,)),
+        Invalid("import torch\ndef f(a, b):\n    return torch.log(torch.cosh(a - b)).mean()\n", (3,)),
         # repaired too late
         Invalid("import torch\ndef f(x):\n    return torch.log(1 + torch.exp(x)).clamp(max=100)\n", (3,)),
         # half the range
@@ -137,8 +151,12 @@ class OverflowingExponentials(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         for singular in file.singularities.of(Form.LOGARITHM):
             if isinstance(singular.node, ast.Call):
-                yield from _softplus(file, singular.node, one_plus(file, singular.operand))
-                yield from _logsumexp(file, singular)
+                found = [
+                    *_softplus(file, singular.node, one_plus(file, singular.operand)),
+                    *_logsumexp(file, singular),
+                    *_log_cosh(file, singular.node, singular.operand),
+                ]
+                yield from found or _growing(file, singular.node, singular.operand)
         for call in file.calls("log1p"):
             operation = file.values.operation(call)
             if operation is not None:
@@ -221,6 +239,69 @@ def _why_not(file: FileContext, total: Operation, exponent: ast.expr) -> tuple[s
     return because, Confidence.MEDIUM, "< -104 in a whole row"
 
 
+def _log_cosh(file: FileContext, node: ast.Call, operand: ast.expr) -> Iterator[Hit]:
+    """`log(cosh(x))`, which is |x| - log(2) for a large x."""
+    operation = operation_behind(file, operand, "cosh")
+    if operation is None or operation.operand is None or not can_overflow(file, operation.operand):
+        return
+    argument = operation.operand
+    if _is_safe_place(file, node, argument):
+        return
+    spelled = file.spelling("torch.nn.functional.softplus")
+    is_whole = operand is operation.call and terminal_name(node.func) == "log"
+    fix = None
+    if spelled is not None and is_whole:
+        text = file.operand_source(argument)
+        fix = Rewrite(FixSafety.SAFE, (Replacement(node, f"{text} + {spelled}(-2 * {text}) - 0.6931471805599453"),))
+    yield Hit(
+        node=node,
+        message=(
+            f"`cosh({shown(file, argument)})` is inf beyond 89 on either side, and the gradient of its logarithm NaN "
+            "there. `x + softplus(-2 * x) - log(2)` is the same for every input."
+        ),
+        severity=_severity(file, node, argument),
+        hypothesis=_hypothesis(file, node, argument, "abs(operand) > 89"),
+        related=((operation.call, "this overflows: nothing bounds its argument"),),
+        fix=fix,
+    )
+
+
+def _growing(file: FileContext, node: ast.Call, operand: ast.expr) -> Iterator[Hit]:
+    """`log(exp(a) + exp(b))`, `log(exp(x) - 1)`, `log((exp(x) * mask).sum() + eps)`."""
+    exponential = growing_exponential(file, operand)
+    if exponential is None or exponential.operand is None or _is_safe_place(file, node, exponential.operand):
+        return
+    exponent = exponential.operand
+    if maximum_subtracted(file, exponent) is not None or core(file, operand) is exponential.call:
+        return
+    yield Hit(
+        node=node,
+        message=(
+            f"`exp({shown(file, exponent)})` is inf above 88, and this logarithm inf or NaN there. "
+            "`torch.logaddexp`, `torch.logsumexp` and `softplus` work on the exponents instead."
+        ),
+        severity=_severity(file, node, exponent),
+        confidence=Confidence.MEDIUM,
+        hypothesis=_hypothesis(file, node, exponent, "> 88"),
+        related=((exponential.call, "this overflows: nothing bounds its argument from above"),),
+        fix=_as_logaddexp(file, node, operand),
+    )
+
+
+def _as_logaddexp(file: FileContext, node: ast.Call, operand: ast.expr) -> Rewrite | None:
+    """`torch.logaddexp(a, b)`, where both exponentials stand in the logarithm."""
+    both, spelled = terms(operand), file.spelling("torch.logaddexp")
+    if both is None or spelled is None or terminal_name(node.func) != "log":
+        return None
+    exponents = []
+    for term in both:
+        operation = file.values.operation(term) if isinstance(term, ast.Call) else None
+        if operation is None or operation.name != "exp" or operation.operand is None:
+            return None
+        exponents.append(file.source(operation.operand))
+    return Rewrite(FixSafety.SAFE, (Replacement(node, f"{spelled}({', '.join(exponents)})"),))
+
+
 def _as_logsumexp(
     file: FileContext, node: ast.Call, operand: ast.expr, total: Operation, exponential: Operation
 ) -> Rewrite | None:
@@ -241,22 +322,25 @@ def _as_logsumexp(
 
 
 def _softmax(file: FileContext, singular: Singular) -> Iterator[Hit]:
-    """`exp(x) / exp(x).sum(dim)`."""
+    """`exp(x) / exp(x).sum(dim)`, and other quotients of exponentials by sums that hold one."""
     node = singular.node
-    found = summed_exponential(file, singular.operand)
-    if found is None or singular.numerator is None or not isinstance(node, ast.expr):
+    if singular.numerator is None or not isinstance(node, ast.expr):
         return
-    numerator = exponential_of(file, singular.numerator)
-    total, exponential = found
-    if numerator is None or exponential.operand is None or numerator.operand is None or total.name == "mean":
+    exponential = growing_exponential(file, singular.operand)
+    numerator = growing_exponential(file, singular.numerator) if exponential is not None else None
+    if numerator is None or exponential is None or exponential.operand is None or numerator.operand is None:
+        return
+    # `exp(a) / exp(b)` alone is a matter of taste, and sigmoids are GP128's.
+    if core(file, singular.operand) is exponential.call or _in_sum(file, singular.operand) is not None:
         return
     exponent = exponential.operand
-    if not can_overflow(file, exponent) or maximum_subtracted(file, exponent) is not None:
-        return
-    if maximum_subtracted(file, numerator.operand) is not None or _is_safe_place(file, node, exponent):
+    shifted = maximum_subtracted(file, exponent) or maximum_subtracted(file, numerator.operand)
+    if shifted is not None or _is_safe_place(file, node, exponent) or file.enclosing_autograd_function(node):
         return
     own = numerator.call is exponential.call or same(file, numerator.call, exponential.call)
-    advice = "`softmax` computes" if own else "Subtracting the `logsumexp` before one `exp` computes"
+    found = summed_exponential(file, singular.operand)
+    is_softmax = own and found is not None and found[0].name != "mean"
+    advice = "`softmax` computes" if is_softmax else "Subtracting the `logsumexp` before one `exp` computes"
     yield Hit(
         node=node,
         message=(
@@ -266,7 +350,7 @@ def _softmax(file: FileContext, singular: Singular) -> Iterator[Hit]:
         severity=_severity(file, node, exponent),
         hypothesis=_hypothesis(file, node, exponent, "> 88"),
         related=((exponential.call, "this overflows: nothing bounds its argument from above"),),
-        fix=_as_softmax(file, singular, total, exponential) if own else None,
+        fix=_as_softmax(file, singular, *found) if is_softmax and found is not None else None,
     )
 
 
@@ -279,7 +363,8 @@ def _as_softmax(file: FileContext, singular: Singular, total: Operation, exponen
     inner = dimension.operand if isinstance(dimension, ast.UnaryOp) else dimension
     if not isinstance(inner, ast.Constant) or not isinstance(node, ast.expr):
         return None
-    if not isinstance(numerator, (ast.Call, ast.Name)) or not still_means(file, exponent, node):
+    is_whole = operation_behind(file, numerator, "exp") is not None and isinstance(numerator, (ast.Call, ast.Name))
+    if not is_whole or not still_means(file, exponent, node):
         return None
     text = f"{spelled}({file.source(exponent)}, dim={file.source(dimension)})"
     return Rewrite(FixSafety.SAFE, (Replacement(node, text),))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.formulas import core, is_cosine, operation_behind
+from analyzer.formulas import core, is_cosine, is_number, minus_one, one_plus, operation_behind
 from analyzer.repairs import clamped_between
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, shown
@@ -79,6 +79,8 @@ class InverseFunctionAtEdge(Rule):
         "import torch\ndef f(x):\n    return torch.asin(x)\n",
         "import torch\ndef f(x):\n    return torch.asin(0.9 * torch.tanh(x))\n",
         "import torch\ndef f(x):\n    return torch.acosh(1 + 1e-6 + x ** 2)\n",
+        "import torch\ndef f(x):\n    return torch.acosh(1 + x.exp())\n",
+        "import torch\ndef f(x):\n    return torch.acos(2 * x) + torch.acos((x - 3) / 2)\n",
         # the function's own guard
         "import torch\ndef f(x):\n    return torch.logit(x.sigmoid(), eps=1e-6)\n",
         "import torch\ndef f(x):\n    return torch.logit(x.sigmoid(), 1e-6)\n",
@@ -112,6 +114,22 @@ class InverseFunctionAtEdge(Rule):
             "    return torch.acos(a @ F.normalize(b, dim=-1).t())\n",
             (5,),
         ),
+        Invalid(
+            "import torch\ndef f(a, b):\n    lengths = a.norm(dim=-1) * b.norm(dim=-1) + 1e-8\n"
+            "    return torch.acos((a * b).sum(-1) / lengths)\n",
+            (4,),
+        ),
+        # angles of rotations
+        Invalid(
+            "import torch\ndef f(r):\n    trace = r[..., 0, 0] + r[..., 1, 1] + r[..., 2, 2]\n"
+            "    return torch.acos((trace - 1) / 2)\n",
+            (4,),
+        ),
+        Invalid("import torch\ndef f(r):\n    return torch.acos(0.5 * (torch.trace(r) - 1.0))\n", (3,)),
+        Invalid("import torch\ndef f(w, x, y, z):\n    return torch.asin(2 * (w * y - z * x))\n", (3,)),
+        # distances in hyperbolic space
+        Invalid("import torch\ndef f(d, a, b):\n    return torch.acosh(1 + 2 * d / ((1 - a) * (1 - b)))\n", (3,)),
+        Invalid("import torch\ndef f(u, v):\n    return torch.acosh(-(u * v).sum(-1))\n", (3,)),
         # the other functions
         Invalid("import torch\ndef f(x):\n    return torch.acosh(x.clamp(min=1.0))\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return torch.atanh(torch.tanh(x))\n", (3,)),
@@ -154,14 +172,63 @@ def _evidence(file: FileContext, singular: Singular, judgement: Judgement) -> tu
         edges.append(f"{domain.high:g}")
     if edges:
         return f"can be exactly {' or '.join(edges)}", None
-    if singular.name in ("acos", "asin", "arccos", "arcsin") and _is_cosine(file, singular.operand):
-        return "is a cosine that rounding can bring to 1 or beyond", Confidence.MEDIUM
+    if singular.name in ("acos", "asin", "arccos", "arcsin"):
+        if _is_cosine(file, singular.operand):
+            return "is a cosine that rounding can bring to 1 or beyond", Confidence.MEDIUM
+        if _is_rotation(file, singular.operand):
+            return "is an entry of a rotation that rounding can bring to 1 or beyond", Confidence.MEDIUM
+    if singular.name in ("acosh", "arccosh") and _starts_at_one(file, singular.operand):
+        return "is exactly 1 for two equal points, or below by rounding", Confidence.MEDIUM
     return None
+
+
+def _is_rotation(file: FileContext, operand: ast.expr) -> bool:
+    """`(trace - 1) / 2` of a rotation matrix, `2 * (w * y - x * z)` of a quaternion."""
+    found = core(file, operand)
+    if not isinstance(found, ast.BinOp):
+        return False
+    if isinstance(found.op, ast.Div):
+        return is_number(file, found.right, 2.0) and _is_trace_less_one(file, found.left)
+    if not isinstance(found.op, ast.Mult):
+        return False
+    return any(
+        (is_number(file, scale, 0.5) and _is_trace_less_one(file, scaled))
+        or (is_number(file, scale, 2.0) and _is_difference_of_products(file, core(file, scaled)))
+        for scale, scaled in ((found.left, found.right), (found.right, found.left))
+    )
+
+
+def _is_trace_less_one(file: FileContext, expression: ast.expr) -> bool:
+    trace = minus_one(file, expression)
+    return trace is not None and not file.values.value(trace).is_number
+
+
+def _is_difference_of_products(file: FileContext, expression: ast.expr) -> bool:
+    if not isinstance(expression, ast.BinOp) or not isinstance(expression.op, (ast.Add, ast.Sub)):
+        return False
+    sides = [core(file, side) for side in (expression.left, expression.right)]
+    return all(isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mult) for side in sides)
+
+
+def _starts_at_one(file: FileContext, operand: ast.expr) -> bool:
+    """`1 + x` of a distance x, and minus the inner product of a hyperboloid."""
+    more = one_plus(file, operand)
+    if more is not None:
+        value = file.values.value(more)
+        return not value.is_number and not value.positive
+    found = core(file, operand)
+    if not isinstance(found, ast.UnaryOp) or not isinstance(found.op, ast.USub):
+        return False
+    return operation_behind(file, found.operand, *_COSINES) is not None
 
 
 def _is_cosine(file: FileContext, operand: ast.expr) -> bool:
     if is_cosine(file, operand):
         return True
+    quotient = core(file, operand)
+    if isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.Div):
+        # `(a * b).sum(-1) / (|a| * |b|)`
+        return not file.values.value(quotient.right).is_number and _is_cosine(file, quotient.left)
     operation = operation_behind(file, operand, *_COSINES)
     if operation is None or operation.operand is None:
         return isinstance(found := core(file, operand), ast.BinOp) and isinstance(found.op, ast.MatMult)

@@ -6,6 +6,7 @@ This module must not analyse values itself.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
@@ -199,6 +200,7 @@ class LogOfSigmoid(Rule):
         Invalid("import torch\ndef f(x):\n    return torch.log1p(-torch.sigmoid(x))\n", (3,)),
         Invalid("import torch\ndef f(x):\n    p = x.sigmoid()\n    return torch.log(p / (1.0 - p))\n", (4,)),
         Invalid("import torch\ndef f(p):\n    p = p.clamp(0, 1)\n    return torch.log(p / (1 - p))\n", (4,)),
+        Invalid("import torch\ndef f(p):\n    return torch.log(p / (1 - p))\n", (3,)),
         Invalid("import torch\ndef f(x, y):\n    p = x.sigmoid()\n    return y * p.log2()\n", (4,)),
         Invalid(
             "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def __init__(self):\n"
@@ -267,10 +269,13 @@ class LogOfSigmoid(Rule):
 def _of_odds(file: FileContext, singular: Singular, judgement: Judgement, probability: ast.expr) -> Hit | None:
     """`log(p / (1 - p))`, where p is known to reach 0 or 1."""
     value = file.values.value(probability)
-    reaches_one = value.high == 1 and not value.high_open
-    reaches_zero = value.low == 0 and value.zero is not Zero.EXCLUDED
-    if value.is_number or not (reaches_one or reaches_zero) or not isinstance(singular.node, ast.expr):
+    inside = value.low > 0 and (value.high < 1 or value.high_open)
+    is_kept = value.zero is Zero.EXCLUDED and (value.high < 1 or value.high_open)
+    if value.is_number or inside or is_kept or value.parameter or not isinstance(singular.node, ast.expr):
         return None
+    known = not math.isinf(value.high) or not math.isinf(value.low)
+    if not known and (not isinstance(probability, ast.Name) or file.values.definitions(probability)):
+        return None  # grids of anchors are made inside, and their edges masked
     return Hit(
         node=singular.node,
         message=(
@@ -278,6 +283,7 @@ def _of_odds(file: FileContext, singular: Singular, judgement: Judgement, probab
             "NaN. Keep the logits, or use `torch.logit(p, eps=...)`."
         ),
         severity=_severity(judgement),
+        confidence=None if known else Confidence.MEDIUM,
         hypothesis={**hypothesis(file, singular), "operand": file.source(probability), "singular_set": "<= 0 or >= 1"},
         related=path_of(file, singular, judgement),
         fix=_logit(file, singular.node, probability),

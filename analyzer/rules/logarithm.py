@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.formulas import is_logarithm_formula
+from analyzer.formulas import is_logarithm_formula, one_minus, probability_behind
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, path_of, shown
-from analyzer.singularities import Form, Judgement
+from analyzer.singularities import Form, Judgement, Singular
+from analyzer.syntax import terminal_name
 from analyzer.values.domain import Gradient, Zero
+from analyzer.values.guards import guarded
 from analyzer.values.surroundings import Surroundings
 
 
@@ -62,6 +65,12 @@ class LogarithmAtZero(Rule):
         "import torch\ndef f(x):\n    p = x.softmax(-1)\n    return torch.where(p > 0, p, torch.ones_like(p)).log()\n",
         "import torch\ndef f(x):\n    p = x.softmax(-1)\n    return p[p > 0].log()\n",
         "import torch\ndef f(x):\n    p = x.softmax(-1)\n    return torch.special.xlogy(p, p + 1e-9)\n",
+        "import torch\ndef f(x):\n    return torch.log(1 - torch.tanh(x) ** 2 + 1e-6) + torch.log1p(x)\n",
+        "import torch\ndef f(x):\n    u = torch.rand_like(x).clamp(min=1e-9)\n"
+        "    return x - torch.log(-torch.log(u))\n",
+        "import torch\ndef f(p, y):\n    p = p.clamp(1e-6, 1 - 1e-6)\n"
+        "    return -(y * p.log() + (1 - y) * (1 - p).log()).mean()\n",
+        "import torch\ndef f(p):\n    return (1 - p).log()\n",
         "import logging\nimport torch\nlogger = logging.getLogger()\ndef f(x):\n    logger.log(10, x.softmax(-1))\n",
     )
     invalid = (
@@ -77,6 +86,14 @@ class LogarithmAtZero(Rule):
         Invalid("import torch\ndef f(x, m):\n    return x.norm(dim=-1).log().masked_fill(m, 0.0)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    n = x.norm()\n    return torch.where(n > 0, n.log(), 0.0)\n", (4,)),
         Invalid("import torch\ndef f(x):\n    return torch.nan_to_num(x.norm().log())\n", (3,)),
+        # a squashed action, a spectrum of silence
+        Invalid("import torch\ndef f(x):\n    a = torch.tanh(x)\n    return torch.log(1 - a.pow(2)).sum(-1)\n", (4,)),
+        Invalid("import torch\ndef f(x):\n    return torch.log1p(-torch.tanh(x) ** 2)\n", (3,)),
+        Invalid("import torch\ndef f(x, w):\n    return torch.log(torch.stft(x, 64, window=w).abs())\n", (3,)),
+        # noise: one draw of zero is enough
+        Invalid("import torch\ndef f(x):\n    return x - torch.log(-torch.log(torch.rand_like(x)))\n", (3,)),
+        # a cross entropy by hand
+        Invalid("import torch\ndef f(p, y):\n    return -(y * p.log() + (1 - y) * (1 - p).log()).mean()\n", (3,)),
         # a probability out of a helper, or times a mask
         Invalid(
             "import torch\ndef probabilities(x):\n    return x.softmax(-1)\ndef f(x):\n"
@@ -91,21 +108,84 @@ class LogarithmAtZero(Rule):
         for singular in file.singularities.of(Form.LOGARITHM):
             judgement = file.singularities.judge(singular)
             value = judgement.value
-            if value.zero < Zero.ROUNDED or judgement.guarded or judgement.surroundings is Surroundings.ASIDE:
+            if judgement.surroundings is Surroundings.ASIDE or is_logarithm_formula(file, singular.operand):
                 continue
-            if is_logarithm_formula(file, singular.operand):
+            paired = value.zero < Zero.ROUNDED and _is_paired_complement(file, singular)
+            if (value.zero < Zero.ROUNDED and not paired) or judgement.guarded:
                 continue
+            because = "where the probability is one" if paired else value.zero_because
             yield Hit(
                 node=singular.node,
                 message=(
-                    f"`{shown(file, singular.operand)}` is zero {value.zero_because}: the logarithm is -inf there, "
-                    "and its gradient inf or NaN."
+                    f"`{shown(file, singular.operand)}` is zero {because}: the logarithm is -inf there, and its "
+                    "gradient inf or NaN."
                 ),
-                severity=_severity(judgement),
+                severity=None if _is_noise(file, singular) else _severity(judgement),
+                confidence=Confidence.MEDIUM if paired else None,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
-                fix=floored(file, singular.operand, FixSafety.UNSAFE) if value.non_negative else None,
+                fix=floored(file, singular.operand, FixSafety.UNSAFE) if value.non_negative or paired else None,
             )
+        for call in file.calls("log1p"):
+            yield from self._of_log1p(file, call)
+
+    def _of_log1p(self, file: FileContext, call: ast.Call) -> Iterator[Hit]:
+        """`log1p(-e)` of an e that rounds to one."""
+        operation = file.values.operation(call)
+        operand = operation.operand if operation is not None else None
+        if not isinstance(operand, ast.UnaryOp) or not isinstance(operand.op, ast.USub):
+            return
+        value = file.values.value(operand.operand)
+        if value.is_number or value.high != 1 or value.high_open or not value.reaches_high or value.low < 0:
+            return
+        if probability_behind(file, operand.operand) is not None:
+            return
+        singular = Singular(Form.LOGARITHM, call, operand)
+        judgement = Judgement(file, singular)
+        if judgement.surroundings is Surroundings.ASIDE or guarded(file, call, operand):
+            return
+        yield Hit(
+            node=call,
+            message=(
+                f"`{shown(file, operand.operand)}` reaches one, also by rounding: `log1p` of minus one is -inf, and "
+                "its gradient inf or NaN."
+            ),
+            severity=_severity(judgement),
+            hypothesis={**hypothesis(file, singular), "singular_set": "<= -1"},
+            related=((operand, "nothing keeps this above -1"),),
+        )
+
+
+def _is_noise(file: FileContext, singular: Singular) -> bool:
+    """Whether it is the inner logarithm of `-log(-log(u))`: one u of zero makes the noise -inf, and the loss NaN."""
+    origin = file.values.value(singular.operand).origin
+    drawn = isinstance(origin, ast.Call) and (terminal_name(origin.func) or "").startswith(("rand", "uniform"))
+    if not drawn:
+        return False
+    for outer in file.ancestors(singular.node):
+        if isinstance(outer, ast.stmt):
+            return False
+        if isinstance(outer, ast.Call) and terminal_name(outer.func) == "log":
+            return True
+    return False
+
+
+def _is_paired_complement(file: FileContext, singular: Singular) -> bool:
+    """Whether this is `log(1 - p)` beside a `log(p)` in one statement: a cross entropy written out by hand.
+
+    Nothing is known of p then but that it is a probability, which is one for a confident prediction.
+    """
+    probability = one_minus(file, singular.operand)
+    statement = file.statement(singular.node)
+    if probability is None or statement is None or file.values.value(probability).is_number:
+        return False
+    if file.values.value(singular.operand).zero is Zero.EXCLUDED:
+        return False
+    text = ast.dump(probability)
+    return any(
+        ast.dump(other.operand) == text and file.statement(other.node) is statement
+        for other in file.singularities.of(Form.LOGARITHM)
+    )
 
 
 def _severity(judgement: Judgement) -> Severity | None:

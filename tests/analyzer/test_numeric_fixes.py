@@ -9,7 +9,9 @@ from analyzer.fixing import apply_edits
 from analyzer.registry import all_rules
 
 OURS = ("GP101", "GP102", "GP103", "GP104", "GP105", "GP106", "GP107", "GP108", "GP109", "GP110", "GP111", "GP112")
-RULES = {rule.id: rule for rule in all_rules() if rule.id in (*OURS, "GP113", "GP128", "GP129", "GP130", "GP131")}
+RULES = {
+    rule.id: rule for rule in all_rules() if rule.id in (*OURS, "GP113", "GP128", "GP129", "GP130", "GP131", "GP132")
+}
 EXAMPLES = [
     pytest.param(rule.id, example.source, id=f"{rule.id}-{number}")
     for rule in RULES.values()
@@ -79,6 +81,10 @@ RUN = [
     ("GP110", "torch.log(torch.sum(torch.exp(x), dim=1, keepdim=True))", ORDINARY, LARGE),
     ("GP110", "x.exp().sum(-1).log()", ORDINARY, LARGE),
     ("GP110", "torch.exp(x) / torch.exp(x).sum(-1, keepdim=True)", ORDINARY, LARGE),
+    ("GP110", "torch.log(torch.exp(x) + torch.exp(y))", ORDINARY, LARGE),
+    ("GP110", "torch.log(torch.cosh(x))", ORDINARY, LARGE),
+    ("GP131", "torch.exp(x).clamp(max=1e4)", ORDINARY, LARGE),
+    ("GP132", "torch.log(torch.prod(y, dim=-1))", ORDINARY, ([[0.0] * 3] * 2, [[1e-20] * 3] * 2)),
     ("GP112", "torch.acos(y.clamp(-1, 1))", ORDINARY, ([[0.0] * 3] * 2, [[1.0, 1.0, -1.0], [1.0, 0.0, 0.5]])),
     ("GP113", "torch.hypot(x, y)", ORDINARY, ZERO),
     ("GP113", "torch.sqrt(x ** 2 + y ** 2)", ORDINARY, ZERO),
