@@ -80,8 +80,8 @@ class StatisticsMoveInEvaluation(Rule):
         # not in forward
         _HEAD + _NORM + "        return x\n\n    def update(self, x):\n        self.running_mean.copy_(x.mean(0))\n",
         # no buffer
-        _HEAD
-        + "class Meter(nn.Module):\n    def forward(self, x):\n        self.running_mean = x.mean()\n        return x\n",
+        _HEAD + "class Meter(nn.Module):\n    def forward(self, x):\n        self.running_mean = x.mean()\n"
+        "        return x\n",
     )
     invalid = (
         Invalid(documentation.faulty_example, (_FIRST + 1,)),
@@ -139,9 +139,9 @@ def _updates(file: FileContext, forward: FunctionNode, buffers: frozenset[str]) 
         statement, parent = file.statement(attribute), file.parent(attribute)
         if statement is None:
             continue
-        if not isinstance(attribute.ctx, ast.Load) or (isinstance(parent, ast.Subscript) and _is_stored(parent)):
-            yield statement, f"self.{attribute.attr}"
-        elif isinstance(parent, ast.Attribute) and re.search(r"[^_]_$", parent.attr):
+        in_place = isinstance(parent, ast.Attribute) and re.search(r"[^_]_$", parent.attr) is not None
+        stored = isinstance(parent, ast.Subscript) and _is_stored(parent)
+        if not isinstance(attribute.ctx, ast.Load) or stored or in_place:
             yield statement, f"self.{attribute.attr}"
 
 
@@ -187,8 +187,8 @@ class NoiseInEvaluation(Rule):
     invalid = (
         Invalid(documentation.faulty_example, (8,)),
         Invalid(
-            _HEAD
-            + "class DropPath(nn.Module):\n    def __init__(self, p):\n        super().__init__()\n        self.p = p\n\n"
+            _HEAD + "class DropPath(nn.Module):\n    def __init__(self, p):\n        super().__init__()\n"
+            "        self.p = p\n\n"
             "    def forward(self, x):\n        keep = torch.rand(x.shape[0], 1) > self.p\n"
             "        return x * keep / (1 - self.p)\n",
             (12,),
