@@ -12,6 +12,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from analyzer.compiled_regions import compiled_regions
 from analyzer.facts import operations
 from analyzer.layers import Attribute, Content, module_attributes
 from analyzer.syntax import FunctionNode, parameters, terminal_name
@@ -212,13 +213,26 @@ class TensorEvidence:
             return operations().is_tensor_method(name) and self._may_be_tensor(function.value)
         return self._is_tensor_like(function.value)
 
-    def _is_tensor_like(self, operand: ast.expr) -> bool:
-        """A tensor, or in a module's forward an argument of it, which is what tensors come in as."""
+    def _is_tensor_like(self, operand: ast.expr, depth: int = 0) -> bool:
+        """A tensor, or computed from an argument of a function that tensors are given to.
+
+        Enough for what a method is called on that numbers do not have.
+        """
         if self.is_tensor(operand):
             return True
+        if depth > _MAX_DEPTH:
+            return False
+        parts: list[ast.expr] = []
         if isinstance(operand, ast.Compare):
-            return any(self._is_forward_argument(side) for side in (operand.left, *operand.comparators))
-        return self._is_forward_argument(operand)
+            parts = [operand.left, *operand.comparators]
+        elif isinstance(operand, ast.BinOp):
+            parts = [operand.left, operand.right]
+        elif isinstance(operand, ast.Subscript):
+            parts = [operand.value]
+        elif isinstance(operand, ast.Name):
+            definition = self._file.values.single_definition(operand)
+            parts = [definition] if isinstance(definition, (ast.BinOp, ast.Compare, ast.Subscript)) else []
+        return self._is_forward_argument(operand) or any(self._is_tensor_like(part, depth + 1) for part in parts)
 
     def _is_forward_argument(self, operand: ast.expr) -> bool:
         if not isinstance(operand, ast.Name):
@@ -232,8 +246,10 @@ class TensorEvidence:
         return may_be_none and own
 
     def _takes_tensors(self, function: FunctionNode) -> bool:
-        """Whether what a function is given is tensors by custom: a module's forward, a Function's backward."""
+        """Whether what a function is given is tensors by custom: a forward, a Function's backward, compiled code."""
         if function.name == "forward" and is_module_method(self._file, function):
+            return True
+        if compiled_regions(self._file).of(function) is not None:
             return True
         return function.name == "backward" and self._file.parent(function) in self._file.autograd_functions
 
