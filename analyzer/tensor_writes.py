@@ -39,6 +39,10 @@ _SYMBOLS = {
 }
 
 
+# Methods that write without being listed as an operation with a derivative.
+PLAIN_COPIES = frozenset({"copy_", "apply_", "map_", "map2_"})
+
+
 def writes_of(file: FileContext, node: ast.AST) -> Iterator[Write]:
     """The writes that this one node (an assignment, an augmented assignment or a call) makes itself."""
     if isinstance(node, ast.AugAssign):
@@ -55,13 +59,18 @@ def writes_of(file: FileContext, node: ast.AST) -> Iterator[Write]:
         yield from _written_by_call(file, node)
 
 
+def writing_method(name: str) -> bool:
+    """Whether a method of tensors changes the tensor it is called on."""
+    return name in PLAIN_COPIES or operations().writes(f"torch.Tensor.{name}")
+
+
 def _written_by_call(file: FileContext, call: ast.Call) -> Iterator[Write]:
     for keyword in call.keywords:
         if keyword.arg == "out":
             yield Write(call, keyword.value, "out=")
     qualified = file.qualified_name(call.func)
     if qualified is None:
-        if isinstance(call.func, ast.Attribute) and operations().writes(f"torch.Tensor.{call.func.attr}"):
+        if isinstance(call.func, ast.Attribute) and writing_method(call.func.attr):
             yield Write(call, call.func.value, f"{call.func.attr}()")
     elif call.args and not isinstance(call.args[0], ast.Starred) and writes_first_argument(file, call):
         yield Write(call, call.args[0], f"{qualified.rpartition('.')[2]}()")

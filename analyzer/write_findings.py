@@ -11,6 +11,7 @@ import re
 from analyzer.context import FileContext
 from analyzer.facts import operations
 from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.lost_gradients import is_loss
 from analyzer.rules.base import Replacement, Rewrite
 from analyzer.saved_values import Differentiable
 from analyzer.syntax import FunctionNode
@@ -47,7 +48,7 @@ def judged(
         return None, Confidence.HIGH
     if degree is Differentiable.LIKELY:
         return None, Confidence.MEDIUM
-    if in_forward:
+    if in_forward or is_loss(file, function):
         return Severity.WARNING, Confidence.MEDIUM
     if _WITHOUT_GRADIENTS.search(file.path.lower()) or function.name.startswith(("init", "reset", "_init")):
         return None

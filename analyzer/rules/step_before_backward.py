@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, Severity
 from analyzer.objects import maker
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.syntax import dotted_name
-from analyzer.training_steps import Act, Event, Scope, after, training_events
+from analyzer.syntax import dotted_name, parameters
+from analyzer.training_steps import Act, Event, Scope, after, before, training_events
 
 _HEAD = "import torch\nimport torch.nn.functional as F\n\n\n"
 _SETUP = (
@@ -29,6 +30,19 @@ _RIGHT = (
 _STEP = 13
 # Chains of assignments longer than this are no training step.
 _MAX_NAMES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What an optimizer changes: networks by name, or else single forwards."""
+
+    networks: tuple[str, ...]
+    calls: frozenset[ast.Call]
+
+    def hold(self, call: ast.Call) -> bool:
+        name = dotted_name(call.func) or ""
+        own = "self" in self.networks and name.startswith("self.")
+        return own or name in self.networks or call in self.calls
 
 
 class StepBeforeBackward(Rule):
@@ -75,6 +89,12 @@ class StepBeforeBackward(Rule):
             "        one.backward(retain_graph=True)\n        self.opt.step()\n        two.backward()\n",
             (14,),
         ),
+        Invalid(
+            _HEAD + "def fit(gen, disc, opt_d, noise):\n    out = disc(gen(noise))\n"
+            "    one, two = out.sum(), out.pow(2).sum()\n    one.backward(retain_graph=True)\n    opt_d.step()\n"
+            "    two.backward()\n",
+            (9,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -83,8 +103,12 @@ class StepBeforeBackward(Rule):
             if isinstance(scope, ast.Module):
                 continue
             for step in events:
-                networks = _networks(file, step) if step.act is Act.STEP else ()
-                late = next(self._late(file, scope, step, events, networks), None) if networks else None
+                if step.act is not Act.STEP:
+                    continue
+                weights = _Weights(_networks(file, step), frozenset())
+                if not weights.networks:
+                    weights = _Weights((), _shared_calls(file, scope, step, events))
+                late = next(self._late(file, scope, step, events, weights), None)
                 if late is not None:
                     backward, call = late
                     network = ast.unparse(call.func)
@@ -98,13 +122,18 @@ class StepBeforeBackward(Rule):
                     )
 
     def _late(
-        self, file: FileContext, scope: Scope, step: Event, events: Iterable[Event], networks: tuple[str, ...]
+        self,
+        file: FileContext,
+        scope: Scope,
+        step: Event,
+        events: Iterable[Event],
+        weights: _Weights,
     ) -> Iterator[tuple[Event, ast.Call]]:
         for backward in after(step, events):
             if backward.act is not Act.BACKWARD or backward.subject is None or backward.loop is not step.loop:
                 continue
             for call in _calls_behind(file, scope, backward.subject, backward.statement):
-                if dotted_name(call.func) in networks and (call.lineno, call.col_offset) < step.place:
+                if weights.hold(call) and (call.lineno, call.col_offset) < step.place:
                     yield backward, call
 
 
@@ -120,6 +149,22 @@ def _networks(file: FileContext, step: Event) -> tuple[str, ...]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parameters"
     ]
     return tuple(name for name in names if name is not None)
+
+
+def _shared_calls(file: FileContext, scope: Scope, step: Event, events: Iterable[Event]) -> frozenset[ast.Call]:
+    """What the last backward went through, if an optimizer that was passed in must hold some of it.
+
+    Told only when that backward kept the graph (`retain_graph=True`) for another one to use.
+    """
+    last = next((event for event in before(step, events) if event.act is Act.BACKWARD), None)
+    if last is None or last.subject is None or not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return frozenset()
+    keeps_graph = any(keyword.arg == "retain_graph" for keyword in last.call.keywords)
+    arguments = {parameter.arg for parameter in parameters(scope)}
+    if not keeps_graph or not isinstance(step.subject, ast.Name) or step.subject.id not in arguments:
+        return frozenset()
+    behind = _calls_behind(file, scope, last.subject, last.statement)
+    return frozenset(call for call in behind if dotted_name(call.func) in arguments)
 
 
 def _calls_behind(file: FileContext, scope: Scope, expression: ast.expr, statement: ast.stmt) -> Iterator[ast.Call]:

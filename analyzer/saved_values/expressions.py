@@ -18,7 +18,7 @@ from analyzer.saved_values.function_views import view_functions
 from analyzer.saved_values.ledger import Ledger, inherited
 from analyzer.saved_values.model import Differentiable, Obstacle, Route, Storage, Value
 from analyzer.syntax import dotted_name, terminal_name
-from analyzer.tensor_writes import Write, writes_of
+from analyzer.tensor_writes import PLAIN_COPIES, Write, writes_of, writing_method
 
 OPERATORS: Mapping[type[ast.operator], str] = {
     ast.Add: "add",
@@ -431,7 +431,7 @@ class Expressions:
         attribute = self._attributes.get(name)
         if attribute is not None and attribute.content in {Content.LAYER, Content.CHAIN}:
             return self._layers(call, attribute)
-        if "." in name and self._facts.is_tensor_method(method.attr):
+        if "." in name and self._is_tensor_method(method.attr):
             # `self.weight.mul_(…)`: a method of a tensor that is an attribute.
             return self._method(call, method)
         arguments, keywords = self._arguments(call)
@@ -454,6 +454,7 @@ class Expressions:
                 self._ledger.write(Write(call, call.args[0], f"{short}(inplace=True)"), value)
                 self._ledger.keep_result(f"{layer.name}(inplace=True)", [value], value, call)
                 continue
+            self._keep_weight(call, layer, value)
             value = self._ledger.operation(layer.name, [value, *rest], call)
             rest = []
             if self._ledger.recording and "parameters" in self._facts.kept(layer.name, TENSOR):
@@ -462,13 +463,26 @@ class Expressions:
                 value = Value(degree=value.degree, keeps=value.keeps)
         return value
 
+    def _keep_weight(self, call: ast.Call, layer: Attribute, value: Value) -> None:
+        """Linear layers and convolutions keep their weight for the gradient of their input."""
+        name = dotted_name(call.func)
+        short = layer.name.rpartition(".")[2]
+        if name is None or not name.startswith("self.") or not short.startswith(("Linear", "Conv")):
+            return
+        names = self._ledger.state.names
+        weight = names.get(f"{name}.weight")
+        if weight is None:
+            weight = names[f"{name}.weight"] = self._own_attribute(f"{name.removeprefix('self.')}.weight")
+            weight.bound = True
+        self._ledger.keep_weight(weight, layer.name, call, value.degree)
+
     def _method(self, call: ast.Call, method: ast.Attribute) -> Value:
         base = self.evaluate(method.value)
         arguments, keywords = self._arguments(call)
         special = self._special_method(call, method, base)
         if special is not None:
             return special
-        if not self._facts.is_tensor_method(method.attr) or base.kind in {NUMBER, OTHER}:
+        if not self._is_tensor_method(method.attr) or base.kind in {NUMBER, OTHER}:
             return self._unknown_result([base, *arguments, *keywords])
         return self._tensor_method(call, method, base, arguments, keywords)
 
@@ -493,15 +507,20 @@ class Expressions:
             result = base
         return result
 
+    def _is_tensor_method(self, name: str) -> bool:
+        return name in PLAIN_COPIES or self._facts.is_tensor_method(name)
+
     def _tensor_method(
         self, call: ast.Call, method: ast.Attribute, base: Value, arguments: list[Value], keywords: list[Value]
     ) -> Value:
         name = f"torch.Tensor.{method.attr}"
         given = [base, *arguments]
         ledger = self._ledger
+        if method.attr == "norm" and {keyword.arg for keyword in call.keywords} <= {"dim", "keepdim"}:
+            keywords = []  # these change nothing about what is kept
         if method.attr in _PARTITIONS:
             return self._several_views(method.attr, base, call)
-        if not self._facts.writes(name):
+        if not writing_method(method.attr):
             result = ledger.operation(name, given, call, keywords=keywords)
             return self._with_obstacle(method.attr, call, call.args, result)
         ledger.keep_inputs(name, given, call, keywords=bool(keywords), skip=0)

@@ -128,6 +128,11 @@ class Ledger:
         self._note(result, keep)
         return [keep]
 
+    def keep_weight(self, weight: Value, name: str, node: ast.AST, degree: Differentiable) -> None:
+        """Notes that a layer keeps a weight of its own, for the sake of an input of this degree."""
+        if self.recording and degree > Differentiable.NO:
+            self._note(weight, Keep(Kept.INPUT, name, node, degree))
+
     def _note(self, value: Value, keep: Keep) -> None:
         if value.kind not in _NO_TENSOR:
             self.state.kept[value.storage] = (*self.kept(value), keep)
@@ -158,7 +163,11 @@ class Ledger:
         self, name: str, arguments: Sequence[Value], kinds: str, *, keywords: bool
     ) -> dict[str, Differentiable]:
         found: dict[str, Differentiable] = {}
-        for source, kept in self.facts.kept(name, kinds, keywords=keywords).items():
+        known = self.facts.kept(name, kinds, keywords=keywords)
+        if not known and name.startswith("torch.nn.") and kinds.startswith(TENSOR):
+            # Of a cell that is given its state: the state it makes itself otherwise is kept just so.
+            known = self.facts.kept(name, TENSOR)
+        for source, kept in known.items():
             if source == "parameters":
                 degree = Differentiable.CERTAIN
             elif source.isdigit() and int(source) < len(arguments):

@@ -221,6 +221,17 @@ class State:
         return State(dict(self.names), dict(self.kept))
 
 
+def _one_way(name: str, value: Value) -> Value:
+    """What a name stands for that one of two ways has brought up.
+
+    An attribute that one way has assigned is, by the other, what it was when the function began.
+    """
+    attribute = name.removeprefix("self.")
+    if attribute in {name, value.storage.attribute}:
+        return value
+    return Value(storage=Storage(attribute=attribute), kind=value.kind, degree=value.degree, bound=True)
+
+
 def merged(first: State, second: State) -> State:
     """What is true whichever of the two ways was gone: only what both kept is still kept."""
     names: dict[str, Value] = {}
@@ -228,7 +239,7 @@ def merged(first: State, second: State) -> State:
         one, other = first.names.get(name), second.names.get(name)
         if one is None or other is None:
             # Seen in one branch only, by reading it: the same thing in the other.
-            names[name] = one or other or Value()
+            names[name] = _one_way(name, one or other or Value())
         elif one is other:
             names[name] = one
         else:
