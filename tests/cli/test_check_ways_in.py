@@ -295,7 +295,9 @@ def test_entries_that_are_no_longer_found_are_reported_where_they_were_looked_fo
     assert {entry["path"] for entry in gone} == {"src/pkg/a.py", "other.py"}
     code, out, _ = check(repository, "--baseline", baseline)
     assert code == 0
-    assert "2 entries are no longer found" in out
+    assert "2 entries of the baseline are no longer found" in out
+    assert "1 known and not shown" in out
+    assert "n.ipynb:cell" not in out
     # Of files and rules that were not asked for nothing is known.
     partial = report(repository / "src", "--baseline", baseline)["baseline"]["gone"]
     assert {entry["path"] for entry in partial} == {"src/pkg/a.py"}

@@ -36,6 +36,13 @@ def test_junit_tells_failures_errors_and_what_did_not_run_apart() -> None:
     assert outcomes["pkg/a.py GP102 hand-normalisation at line 18"] == ["failure"]
 
 
+def test_junit_passes_over_what_is_known() -> None:
+    report = report_of((finding(), finding(fingerprint="2")))
+    report.findings[0].is_new = False
+    root = ElementTree.fromstring(report_format("junit").render(report, Rendering()))
+    assert [[child.tag for child in case] for case in root.findall("testsuite/testcase")] == [["skipped"], ["failure"]]
+
+
 @pytest.mark.parametrize("report", [rich_report(), hostile_report(), report_of()], ids=["rich", "hostile", "empty"])
 def test_code_quality_has_the_fields_that_gitlab_asks_for(report: Report) -> None:
     written = report_format("codequality").render(report, Rendering())

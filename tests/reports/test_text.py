@@ -211,5 +211,14 @@ def test_entries_of_the_baseline_that_are_gone_are_told() -> None:
         update={"baseline": BaselineInfo(file="known.json", entries=2, gone=[entry])}
     )
     written = report_format("text").render(report, Rendering())
-    assert "1 entry is no longer found" in written
+    assert "1 entry of the baseline is no longer found" in written
     assert "GP101 in pkg/old.py: a division" in written
+
+
+def test_what_is_known_is_counted_and_not_shown(tmp_path: Path) -> None:
+    report = report_of((finding(), finding(fingerprint="2", message="this one is new")))
+    report.findings[0].is_new = False
+    written = report_format("text").render(report, Rendering(sources(tmp_path)))
+    assert written.count("pkg/a.py:18:16  warning") == 1
+    assert "this one is new" in written
+    assert "2 warnings; 1 known and not shown" in written

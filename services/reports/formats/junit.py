@@ -57,6 +57,8 @@ def _finding_case(finding: FindingInfo) -> Element:
     text = f"{place}\n{finding.message}\n\n{finding.verdict}: {finding.verdict_reason}\n{finding.explanation_url}"
     if finding.triage in {"accepted", "false_positive"}:
         SubElement(case, "skipped", message=finding.triage)
+    elif not finding.is_new:
+        SubElement(case, "skipped", message="known: the base or the baseline has it")
     elif finding.severity == "note" or finding.verdict == "not_reproduced":
         SubElement(case, "system-out").text = visible(text)
     else:

@@ -95,7 +95,7 @@ class _Writer:
     def findings(self, report: Report) -> Iterable[str]:
         self._ran = bool(report.summary.checks)
         explained: set[str] = set()
-        for finding in sorted(report.findings, key=_order):
+        for finding in sorted((item for item in report.findings if item.is_new), key=_order):
             yield from self.finding(finding)
             if finding.rule not in explained:
                 explained.add(finding.rule)
@@ -104,16 +104,14 @@ class _Writer:
 
     def finding(self, finding: FindingInfo) -> Iterable[str]:
         style = _SEVERITY_STYLE[finding.severity]
-        marks = [] if finding.is_new else ["known"]
-        if finding.triage != "open":
-            marks.append(finding.triage.replace("_", " "))
+        mark = "" if finding.triage == "open" else f"  ({finding.triage.replace('_', ' ')})"
         verdict = ""
         if self._ran:
             verdict = f"  {self.paint(finding.verdict.replace('_', ' '), _VERDICT_STYLE[finding.verdict])}"
         yield (
             f"{self.paint(one_line(f'{finding.place}:{finding.start_column}'), 'bold')}  "
             f"{self.paint(finding.severity, style, 'bold')}  {self.paint(one_line(finding.rule), 'bold')} "
-            f"{one_line(finding.name)}{verdict}{''.join(f'  ({mark})' for mark in marks)}"
+            f"{one_line(finding.name)}{verdict}{mark}"
         )
         yield from self.wrap(finding.message, "  ")
         yield from self.path(finding, style)
@@ -264,13 +262,11 @@ class _Writer:
     def baseline(self, report: Report) -> Iterable[str]:
         if report.baseline is None:
             return
-        known = sum(not finding.is_new for finding in report.findings)
         file = one_line(report.baseline.file)
-        yield from self.wrap(f"baseline {file}: {known} of {_counted(len(report.findings), 'finding')} known", "")
         gone = report.baseline.gone
         if gone:
-            was = "entry is" if len(gone) == 1 else "entries are"
-            yield from self.wrap(f"{len(gone)} {was} no longer found; --write-baseline {file} removes them:", "  ")
+            was = "entry of the baseline is" if len(gone) == 1 else "entries of the baseline are"
+            yield from self.wrap(f"{len(gone)} {was} no longer found; --write-baseline {file} removes them:", "")
             for entry in gone[:_LONGEST_DIFF]:
                 yield from self.wrap(f"{entry.rule} in {entry.path}: {shorten(one_line(entry.message), 120)}", "    ")
             if len(gone) > _LONGEST_DIFF:
@@ -288,6 +284,9 @@ class _Writer:
         fixable = sum(bool(finding.fix.edits) for finding in report.findings)
         if fixable:
             read += f", {fixable} with a fix (`gradproof fix`)"
+        known = sum(not finding.is_new for finding in report.findings)
+        if known:
+            read += f"; {known} known and not shown"
         if summary.suppressed:
             read += f"; {summary.suppressed} suppressed in source"
         yield from self.wrap(read, "")
