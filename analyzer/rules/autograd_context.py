@@ -300,8 +300,10 @@ class StateOutsideContext(Rule):
     triggers = ("Function",)
     documentation = Documentation(
         what_it_does=(
-            "Finds a forward that assigns to an attribute of its class, to a global variable, or into a list or "
-            "dictionary of the module, where backward reads the same. Constants that nobody assigns are left alone."
+            "Finds a forward that assigns to an attribute of its class or of an object around it, to a global "
+            "variable, or "
+            "into a list or dictionary of the module, where backward reads the same. Constants that nobody assigns "
+            "are left alone."
         ),
         why_is_this_bad=(
             "There is one class for all calls: with two applications in one graph, both backwards read what the last "
@@ -318,6 +320,9 @@ class StateOutsideContext(Rule):
         combined("Op.calls = Op.calls + 1\nreturn x * 2", "return grad * 2"),
         combined("local = [x]\nlocal.append(x)\nreturn x * 2", "local = [grad]\nreturn local[0]"),
         combined("self.scale = 2\nreturn x * 2", "return grad * self.scale").replace("ctx", "self"),
+        combined("scale = make()\nscale.kept = x\nreturn x * 2", "scale = make()\nreturn grad * scale.kept"),
+        combined("torch.backends.flag = True\nreturn x * 2", "return grad if torch.backends.flag else None"),
+        combined("x.kept = 2\nreturn x * 2", "return grad * ctx.x.kept"),
         combined("ctx.cache = {}\nctx.cache['x'] = x\nreturn x", "return grad * ctx.cache['x']"),
     )
     invalid = (
@@ -328,6 +333,18 @@ class StateOutsideContext(Rule):
         ),
         Invalid(
             combined("STACK.append(x)\nreturn x * x", "return 2 * grad * STACK.pop()", head="STACK = []\n\n\n"), (12,)
+        ),
+        Invalid(
+            combined("state.kept = x\nreturn x * x", "return 2 * grad * state.kept", head="state = State()\n\n\n"),
+            (12,),
+        ),
+        Invalid(
+            "import torch\n\n\nclass Layer(torch.nn.Module):\n    def forward(self, x):\n"
+            "        class Op(torch.autograd.Function):\n            @staticmethod\n            def forward(ctx, x):\n"
+            "                self.kept = x\n                return x * x\n\n            @staticmethod\n"
+            "            def backward(ctx, grad):\n                return 2 * grad * self.kept\n\n"
+            "        return Op.apply(x)\n",
+            (9,),
         ),
         Invalid(
             combined("cls.kept = x\nreturn x * x", "return 2 * grad * cls.kept")
@@ -358,15 +375,21 @@ class StateOutsideContext(Rule):
 
 
 def _outside(function: AutogradFunction, method: FunctionNode, node: ast.AST) -> str | None:
-    """`Op.scale`, `cls.scale` (as `Op.scale`) or the name of something in the module that an expression reads."""
-    if isinstance(node, ast.Attribute):
-        owner = dotted_name(node.value)
+    """What an expression reads that outlives the call, as one key.
+
+    `Op.scale` (also as `cls.scale`), an attribute of an object around the Function, or the name of something around it.
+    """
+    file = function.file
+    given = {argument.arg for argument in ast.walk(method.args) if isinstance(argument, ast.arg)}
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        owner = node.value.id
         is_class_method = any(dotted_name(item) == "classmethod" for item in method.decorator_list)
         first = method.args.args[0].arg if is_class_method and method.args.args else None
-        if owner is not None and owner in {function.name, first}:
+        if owner in {function.name, first}:
             return f"{function.name}.{node.attr}"
-    if isinstance(node, ast.Name) and not function.file.values.definitions(node):
-        given = {argument.arg for argument in ast.walk(method.args) if isinstance(argument, ast.arg)}
+        is_local = owner in given or bool(file.values.definitions(node.value)) or owner in file.imports
+        return None if is_local else f"{owner}.{node.attr}"
+    if isinstance(node, ast.Name) and not file.values.definitions(node):
         return node.id if node.id not in given else None
     return None
 

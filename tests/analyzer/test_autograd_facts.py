@@ -123,7 +123,14 @@ def test_what_is_no_tensor_can_not_be_saved(example: Invalid) -> None:
         function.apply(*given).sum().backward()
 
 
-@pytest.mark.parametrize("example", examples("GP314"))
+LASTING = [
+    example
+    for example in examples("GP314")
+    if "State()" not in str(example.source) and "Layer" not in str(example.source)
+]
+
+
+@pytest.mark.parametrize("example", LASTING)
 def test_state_outside_of_the_context_belongs_to_the_last_call(example: Invalid) -> None:
     function = function_class(example.source)
     first, second = leaf(2), leaf(5)
@@ -220,3 +227,41 @@ def test_a_ratio_of_exponentials_is_nan_where_the_sigmoid_is_zero() -> None:
         assert x.grad is not None
         assert x.grad.isnan().tolist() == [is_nan, False]
         assert float(x.grad[1]) == pytest.approx(0.0701, abs=1e-3)
+
+
+@pytest.mark.parametrize("example", examples("GP327"))
+def test_backward_is_called_with_one_gradient_for_each_output(example: Invalid) -> None:
+    results = function_class(example.source).apply(leaf(1, 2))
+    first = results[0] if isinstance(results, tuple) else results
+    with pytest.raises(TypeError, match="positional argument"):
+        first.sum().backward()
+
+
+def test_needs_input_grad_does_not_count_the_context() -> None:
+    with pytest.raises(IndexError):
+        function_class(documentation("GP329").faulty_example).apply(leaf(1), leaf(2)).sum().backward()
+
+
+def test_what_is_returned_in_a_list_has_no_gradient() -> None:
+    assert [part.requires_grad for part in function_class(documentation("GP330").faulty_example).apply(leaf(1))] == [
+        False
+    ] * 2
+    assert [part.requires_grad for part in function_class(documentation("GP330").right_example).apply(leaf(1))] == [
+        True
+    ] * 2
+
+
+@pytest.mark.parametrize("example", examples("GP331"))
+def test_an_attribute_that_nobody_sets_raises_in_backward(example: Invalid) -> None:
+    function = function_class(example.source)
+    given: list[object] = [leaf(1, 2), 2][: 2 if "k" in function.forward.__code__.co_varnames else 1]
+    result = function.apply(*given).sum()
+    with pytest.raises(AttributeError):
+        result.backward()
+
+
+@pytest.mark.parametrize("example", examples("GP332"))
+def test_a_gradient_of_what_was_not_recorded_raises(example: Invalid) -> None:
+    function = function_class(example.source)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        function.apply(leaf(1, 2)).sum().backward()
