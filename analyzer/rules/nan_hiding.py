@@ -26,7 +26,6 @@ from analyzer.values.surroundings import Surroundings, surroundings
 _NAN_TESTS = frozenset({"isnan", "isinf", "isfinite", "isposinf", "isneginf"})
 _CLEANERS = ("nan_to_num", "nan_to_num_")
 _CLAMPS = ("clamp", "clip", "clamp_min", "clamp_max")
-_EXPONENTIALS = frozenset({"exp", "exp2", "expm1"})
 # Names are looked up only where they sound like a selection: products are everywhere.
 _MASK_NAME = re.compile(r"mask|valid|ok|keep|good|safe|zero|pos|nan|inf|bad|^is_|^has_|inside|visible")
 _LOGARITHMS = frozenset({"log_softmax", "log", "log2", "log10", "logsigmoid"})
@@ -104,15 +103,12 @@ class NanHiddenTooLate(Rule):
         "import torch\ndef f(x):\n    return torch.log1p(x.exp()).clamp(min=0.1)\n",
         "import torch\ndef f(x):\n    return x.clamp(min=1e-6).log().clamp(min=-10.0)\n",
         "import torch\ndef f(x, n: int):\n    return (x / n).clamp(max=1.0)\n",
-        "import torch\ndef f(new, old, a):\n    return (new - old).exp().clamp(0.8, 1.2) * a\n",
+        # a limit after an exponential is another rule's
+        "import torch\ndef f(x):\n    return torch.exp(x).clamp(max=1e6)\n",
         # the mask says something about another tensor
         "import torch\ndef f(x, n, y):\n    return (x / n) * (y > 0)\n",
         # a cut-off from above is no guard against zero, and not meant as one
         "import torch\ndef f(a, d):\n    return (a / d) * (d < 1.0)\n",
-        # a learned temperature starts at e and stays near
-        "import torch\nfrom torch import nn\nclass C(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.scale = nn.Parameter(torch.tensor(2.0))\n    def forward(self, x):\n"
-        "        return x * torch.clamp(self.scale.exp(), max=100)\n",
         "import torch\ndef f(x):\n    lp = x.log_softmax(-1)\n    return torch.nan_to_num(lp.exp() * lp)\n",
         "import torch\ndef f(x):\n    return torch.nan_to_num(x.std(dim=1, unbiased=False))\n",
         "import torch\ndef f(a, n, y):\n    return (a / n.clamp(min=1)).masked_fill(n == 0, 0.0)\n",
@@ -141,7 +137,6 @@ class NanHiddenTooLate(Rule):
         ),
         # clamped afterwards
         Invalid("import torch\ndef f(x):\n    return x.log().clamp(min=-100.0)\n", (3,)),
-        Invalid("import torch\ndef f(x):\n    return torch.clamp(torch.exp(x), max=1e6)\n", (3,)),
         Invalid("import torch\ndef f(x, d):\n    w = 1.0 / d\n    return x * torch.clamp(w, max=1e4)\n", (4,)),
         # multiplied with a mask of the same tensor
         Invalid("import torch\ndef f(a, n):\n    return (a / n) * (n > 0).float()\n", (3,)),
@@ -263,7 +258,7 @@ def _tests_for_nan(file: FileContext, condition: ast.expr, result: ast.expr) -> 
 
 
 def _clamped(file: FileContext, operation: Operation, operand: ast.expr) -> Iterator[_Hidden]:
-    """A clamp of nothing but a logarithm from below, of a quotient or an exponential from above."""
+    """A clamp of nothing but a logarithm from below, or of a quotient from above."""
     definition = file.values.single_definition(operand)
     source = definition if definition is not None else operand
     name = operation.name
@@ -276,8 +271,7 @@ def _clamped(file: FileContext, operation: Operation, operand: ast.expr) -> Iter
         is_quotient = isinstance(source, ast.BinOp) and isinstance(source.op, ast.Div)
         bounded = file.values.value(upper).constant
         # A ratio that is clamped near 1 is a share or a ratio of probabilities: nobody expects infinity there.
-        grows = is_quotient or (isinstance(source, ast.Call) and terminal_name(source.func) in _EXPONENTIALS)
-        if grows and bounded is not None and bounded >= 100:
+        if is_quotient and bounded is not None and bounded >= 100:
             yield _Hidden(operation.call, source, f"`{name}`")
 
 
@@ -379,27 +373,12 @@ def _is_differentiated(file: FileContext, singular: Singular, judgement: Judgeme
 
 
 def _clamped_maker(file: FileContext, source: ast.expr, by_node: dict[ast.AST, Singular]) -> _Maker | None:
-    if isinstance(source, ast.Call) and terminal_name(source.func) in _EXPONENTIALS:
-        return _overflow(file, source)
     singular = by_node.get(source)
     if singular is None or singular.form not in (Form.LOGARITHM, Form.DIVISION):
         return None
     found = _singular_maker(file, singular)
     # With evidence of a zero the operation itself is reported.
     return found if found is not None and not found.known else None
-
-
-def _overflow(file: FileContext, source: ast.Call) -> _Maker | None:
-    operation = file.values.operation(source)
-    if operation is None or operation.operand is None:
-        return None
-    value = file.values.value(operation.operand)
-    if value.gradient is Gradient.NO or value.is_number or value.is_discrete or value.high <= 80:
-        return None
-    if value.parameter:
-        return None  # a learned scale, which its author keeps near its start
-    reason = f"`{shown(file, source)}` and its slope overflow to inf above 88.7 in float32"
-    return _Maker(source, operation.operand, reason, None, known=False)
 
 
 def _zero_times_infinity(file: FileContext, product: ast.BinOp) -> _Maker | None:
