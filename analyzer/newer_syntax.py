@@ -39,14 +39,20 @@ _CONVERSION = re.compile(r"!\s*\w*\s*")
 _MAX_DEPTH = 30
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _NOT_A_NAME = frozenset({"is", "in", "and", "or", "if", "not", "for", "else", "as", "import"})
+# What the parser says of Python 2, what stands where it says so, and what that is.
 _PYTHON_2 = (
-    (re.compile(r"\bprint\s+[^\s=(.,)\]}:]|\bprint\s*$"), "a `print` statement"),
-    (re.compile(r"\bexec\s+[\"'\w]"), "an `exec` statement"),
-    (re.compile(r"\braise\s+[\w.]+\s*,"), "`raise` with a comma"),
-    (re.compile(r"<>"), "the operator `<>`"),
-    (re.compile(r"`"), "back-ticks"),
-    (re.compile(r"\b(?:ur|UR|Ur)['\"]"), "a `ur` string"),
-    (re.compile(r"(?<![\w.])0\d+\b|\b\d+[lL]\b"), "a number of Python 2"),
+    (re.compile(r"Missing parentheses in call to 'print'"), re.compile(r""), "a `print` statement"),
+    (re.compile(r"Missing parentheses in call to 'exec'"), re.compile(r""), "an `exec` statement"),
+    (re.compile(r"leading zeros in decimal"), re.compile(r""), "an octal number without `o`"),
+    (re.compile(r"invalid \w+ literal"), re.compile(r"\w[lL]\b"), "a number with `L`"),
+    (re.compile(r"Function parameters cannot be parenthesized"), re.compile(r""), "a tuple as a parameter"),
+    (re.compile(r"invalid syntax"), re.compile(r"<>"), "the operator `<>`"),
+    (re.compile(r"invalid syntax"), re.compile(r"`"), "back-ticks"),
+)
+# The same where the place says nothing, but what stands before it does.
+_PYTHON_2_BEFORE = (
+    (re.compile(r"\braise\s+[\w.]+\s*$"), re.compile(r","), "`raise` with a comma"),
+    (re.compile(r"(?i)\bur$"), re.compile(r"['\"]"), "a `ur` string"),
 )
 
 
@@ -132,10 +138,14 @@ def logical_line_end(text: str, start: int) -> int:
         return len(text)
 
 
-def python_2_reason(line: str) -> str | None:
-    """What on a line that does not parse is Python 2, if anything is."""
-    for pattern, what in _PYTHON_2:
-        if pattern.search(line):
+def python_2_reason(message: str, line: str, column: int) -> str | None:
+    """What of Python 2 the parser stumbled over, if that is what it did: its message, the line, the column from 1."""
+    before, behind = line[: column - 1], line[column - 1 :]
+    for said, stands, what in _PYTHON_2:
+        if said.match(message) and stands.match(behind):
+            return what
+    for stood, stands, what in _PYTHON_2_BEFORE:
+        if message == "invalid syntax" and stood.search(before) and stands.match(behind):
             return what
     return None
 

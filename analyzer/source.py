@@ -131,7 +131,7 @@ def parse(text: str) -> ast.Module:
         line = error.lineno or 1
         if message.startswith(_NESTING_MESSAGES):
             raise UnreadableSourceError(f"nested too deeply to be parsed ({message})", line) from error
-        raise InvalidSyntaxError(_explained(message, text, line), line, error.offset or 1) from error
+        raise InvalidSyntaxError(_explained(message, text, line, error.offset or 1), line, error.offset or 1) from error
     except (RecursionError, MemoryError) as error:
         raise UnreadableSourceError("nested too deeply to be parsed") from error
     except ValueError as error:
@@ -150,8 +150,8 @@ def _parse(text: str) -> ast.Module:
         return tree
 
 
-def _explained(message: str, text: str, line: int) -> str:
-    """The parser's message, and what of Python 2 stands on the line."""
+def _explained(message: str, text: str, line: int, column: int) -> str:
+    """The parser's message, or what of Python 2 stands there."""
     lines = text.split("\n", line)
-    what = python_2_reason(lines[line - 1]) if line <= len(lines) else None
+    what = python_2_reason(message, lines[line - 1], column) if line <= len(lines) else None
     return f"Python 2, which is not read: {what}" if what else message

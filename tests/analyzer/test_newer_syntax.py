@@ -127,14 +127,22 @@ def test_what_no_version_accepts_is_a_syntax_error(text: str) -> None:
         ("if a <> b:\n    pass\n", "the operator `<>`"),
         ("x = `a`\n", "back-ticks"),
         ("x = ur'a'\n", "a `ur` string"),
-        ("mode = 0777\n", "a number of Python 2"),
-        ("x = 10L\n", "a number of Python 2"),
+        ("mode = 0777\n", "an octal number without `o`"),
+        ("x = 10L\n", "a number with `L`"),
+        ("x = 0xFFl\n", "a number with `L`"),
+        ("def f(a, (b, c)):\n    pass\n", "a tuple as a parameter"),
     ],
 )
 def test_python_2_is_called_by_its_name(text: str, said: str) -> None:
     (finding,) = analyze_source(text).findings
     assert finding.rule == "GP001"
     assert f"Python 2, which is not read: {said}" in finding.message
+
+
+@pytest.mark.parametrize("text", ["x = 'a 007 `b` print x\n", "x = [print for y in z\n", "raise ValueError)\n"])
+def test_other_mistakes_are_not_called_python_2(text: str) -> None:
+    (finding,) = analyze_source(text).findings
+    assert "Python 2" not in finding.message
 
 
 def test_a_suppression_behind_newer_syntax_counts() -> None:
