@@ -25,6 +25,7 @@ _VIEWS = frozenset(
         *("view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "permute", "transpose", "flatten", "t"),
         *("contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "clone", "repeat", "gather"),
         *("index_select", "masked_select", "select", "narrow", "take_along_dim", "view_as", "reshape_as", "cuda"),
+        *("diag", "diagonal"),
     }
 )
 _LARGEST_DEPTH = 8
@@ -329,12 +330,37 @@ def odds_behind(file: FileContext, expression: ast.expr) -> ast.expr | None:
 
 
 def summed_exponential(file: FileContext, expression: ast.expr) -> tuple[Operation, Operation] | None:
-    """(the sum, the exp) of `exp(x).sum(...)`."""
+    """(the sum, the exp) of `exp(x).sum(...)`, also of exponentials with weights."""
     total = operation_behind(file, expression, "sum", "nansum", "mean")
     if total is None or total.operand is None:
         return None
-    exponential = operation_behind(file, total.operand, "exp")
-    return (total, exponential) if exponential is not None and exponential.operand is not None else None
+    summed = core(file, total.operand)
+    weighted = isinstance(summed, ast.BinOp) and isinstance(summed.op, ast.Mult)
+    for factor in (summed.left, summed.right) if isinstance(summed, ast.BinOp) and weighted else (summed,):
+        exponential = operation_behind(file, factor, "exp")
+        if exponential is not None and exponential.operand is not None:
+            return total, exponential
+    return None
+
+
+def blended_probability(file: FileContext, expression: ast.expr) -> ast.Call | None:
+    """The sigmoid in `y * p + (1 - y) * (1 - p)`, the probability of what is true."""
+    both = terms(core(file, expression))
+    if both is None:
+        return None
+    for left, right in (both, both[::-1]):
+        for factor in _factors(file, left):
+            chosen = probability_behind(file, factor)
+            if chosen is not None and any(complement_behind(file, other) == chosen for other in _factors(file, right)):
+                return chosen[1]
+    return None
+
+
+def _factors(file: FileContext, expression: ast.expr) -> tuple[ast.expr, ...]:
+    found = core(file, expression)
+    if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Mult):
+        return found.left, found.right
+    return (expression,)
 
 
 def is_logarithm_formula(file: FileContext, operand: ast.expr) -> bool:

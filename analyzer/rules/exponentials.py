@@ -30,7 +30,7 @@ from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrit
 from analyzer.rules.explanations import shown
 from analyzer.singularities import Form, Singular
 from analyzer.syntax import terminal_name
-from analyzer.values.domain import Gradient
+from analyzer.values.domain import Gradient, Zero
 from analyzer.values.guards import guarded
 from analyzer.values.operations import Operation
 from analyzer.values.surroundings import Surroundings, surroundings
@@ -142,6 +142,8 @@ class OverflowingExponentials(Rule):
         Invalid("import torch\ndef f(x):\n    return torch.log(torch.exp(x) - 1)\n", (3,)),
         Invalid("import torch\ndef f(x, m):\n    return ((x.exp() * m).sum(-1) + 1e-8).log()\n", (3,)),
         Invalid("import torch\ndef f(a, b):\n    return torch.log(torch.cosh(a - b)).mean()\n", (3,)),
+        Invalid("import torch\ndef f(x, w):\n    return torch.log((w * torch.exp(-0.5 * x ** 2)).sum(-1))\n", (3,)),
+        Invalid("import torch\ndef f(s):\n    e = torch.exp(s)\n    return torch.diag(e) / e.sum(1)\n", (4,)),
         # repaired too late
         Invalid("import torch\ndef f(x):\n    return torch.log(1 + torch.exp(x)).clamp(max=100)\n", (3,)),
         # half the range
@@ -206,6 +208,8 @@ def _logsumexp(file: FileContext, singular: Singular) -> Iterator[Hit]:
     exponent = exponential.operand
     if exponent is None or file.values.value(exponent).is_number or _is_safe_place(file, node, exponent):
         return
+    if file.values.value(singular.operand).zero >= Zero.ROUNDED:
+        return  # a masked sum is zero for more than one reason: GP107
     said = _why_not(file, total, exponent)
     if said is None:
         return

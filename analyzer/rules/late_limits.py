@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
@@ -36,7 +36,10 @@ class LimitAfterOverflow(Rule):
     fix = FixSafety.SAFE
     triggers = ("exp(",)
     documentation = Documentation(
-        what_it_does="Finds `exp(x).clamp(max=c)` and `torch.minimum(exp(x), c)`: a limit on the result of an `exp`.",
+        what_it_does=(
+            "Finds `exp(x).clamp(max=c)`, `torch.minimum(exp(x), c)` and `torch.where(x > 0, x, exp(x) - 1)`: a limit "
+            "on the result of an `exp`, or a choice after it."
+        ),
         why_is_this_bad=(
             "Where `exp(x)` is inf the value is c, as meant, but the gradient is zero times inf, which is NaN "
             "(measured). A limit on x before the `exp` gives the same values and a gradient of zero."
@@ -53,6 +56,8 @@ class LimitAfterOverflow(Rule):
         "import torch\nfrom torch import nn\nclass C(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.logit_scale = nn.Parameter(torch.zeros([]))\n    def forward(self, s):\n"
         "        return s * self.logit_scale.exp().clamp(max=100)\n",
+        "import torch\ndef f(x):\n    return torch.where(x > 0, x, torch.exp(x.clamp(max=0)) - 1)\n",
+        "import torch\ndef f(x, m):\n    return torch.where(m, x, torch.exp(x))\n",
         # the ratio of two policies
         "import torch\ndef f(new_logp, old_logp):\n    return (new_logp - old_logp).exp().clamp(0.8, 1.2)\n",
         "import torch\n@torch.no_grad()\ndef f(x):\n    return torch.exp(x).clamp(max=1e4)\n",
@@ -63,10 +68,15 @@ class LimitAfterOverflow(Rule):
         Invalid("import torch\ndef f(x):\n    return torch.exp(x).clamp(max=1e4)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    e = x.exp()\n    return torch.clamp(e, 1e-4, 1e4)\n", (4,)),
         Invalid("import torch\ndef f(a, b):\n    return (a - b).exp().clamp_max(20.0)\n", (3,)),
+        # chosen after the overflow
+        Invalid("import torch\ndef f(x):\n    return torch.where(x > 0, x, torch.exp(x) - 1)\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    e = 0.1 * x.exp()\n    return torch.where(x < 3, e, x)\n", (3,)),
         Invalid("import torch\ndef f(x, top):\n    return torch.minimum(torch.exp(x), top)\n", (3,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
+        for call in file.calls("where"):
+            yield from _unchosen(file, call)
         for call in file.calls("clamp", "clip", "clamp_max", "minimum"):
             operation = file.values.operation(call)
             if operation is None or operation.operand is None:
@@ -100,6 +110,57 @@ class LimitAfterOverflow(Rule):
                 related=((exponential.call, "this overflows: nothing bounds its argument from above"),),
                 fix=_earlier(file, operation, exponential, upper),
             )
+
+
+def _unchosen(file: FileContext, call: ast.Call) -> Iterator[Hit]:
+    """`where(x > 0, x, exp(x) - 1)`: the branch that is not chosen overflows, and zero times inf is NaN."""
+    operation = file.values.operation(call)
+    if operation is None or not operation.qualified or len(operation.arguments) != 2 or operation.operand is None:
+        return
+    condition = file.values.single_definition(operation.operand) or operation.operand
+    tested = {name for name, _ in value_names(condition)}
+    for branch in operation.arguments:
+        computed = file.values.single_definition(branch) or branch
+        for inner in ast.walk(computed):
+            exponential = exponential_of(file, inner) if isinstance(inner, ast.Call) else None
+            if exponential is None or exponential.call is not inner or exponential.operand is None:
+                continue
+            exponent = exponential.operand
+            names = {name for name, node in value_names(exponent) if not file.values.value(node).is_number}
+            if not names or not names <= tested or _is_in_formula(file, inner, computed):
+                continue
+            if file.values.value(exponent).gradient is Gradient.NO or guarded(file, call, exponent):
+                continue
+            if surroundings(file, call) is not Surroundings.DIFFERENTIATED:
+                continue
+            yield Hit(
+                node=inner,
+                message=(
+                    f"`torch.where` hides the result of `exp({shown(file, exponent)})` where it is inf, not its "
+                    "gradient: the branch that is not chosen sends back zero times inf, which is NaN. Limit the "
+                    "argument instead."
+                ),
+                hypothesis={
+                    "operand": file.source(exponent),
+                    "singular_set": "> 88",
+                    "operation": "exponential",
+                    "symbol": file.symbol(call),
+                    "line": exponent.lineno,
+                },
+                related=((condition, "this condition masks the result, not the argument"),),
+            )
+
+
+def _is_in_formula(file: FileContext, exponential: ast.AST, outermost: ast.AST) -> bool:
+    """Whether a logarithm or a division takes up the exponential: these have rules of their own."""
+    for outer in file.ancestors(exponential):
+        if isinstance(outer, ast.Call) and terminal_name(outer.func) in ("log", "log1p", "log2", "log10"):
+            return True
+        if isinstance(outer, ast.BinOp) and isinstance(outer.op, ast.Div):
+            return True
+        if outer is outermost:
+            return False
+    return False
 
 
 def _earlier(file: FileContext, operation: Operation, exponential: Operation, upper: ast.expr) -> Rewrite | None:

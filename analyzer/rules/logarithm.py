@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.formulas import is_logarithm_formula, one_minus, probability_behind
+from analyzer.formulas import blended_probability, is_logarithm_formula, one_minus, probability_behind
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.rules.explanations import hypothesis, path_of, shown
@@ -94,6 +94,12 @@ class LogarithmAtZero(Rule):
         Invalid("import torch\ndef f(x):\n    return x - torch.log(-torch.log(torch.rand_like(x)))\n", (3,)),
         # a cross entropy by hand
         Invalid("import torch\ndef f(p, y):\n    return -(y * p.log() + (1 - y) * (1 - p).log()).mean()\n", (3,)),
+        # the probability of what is true
+        Invalid(
+            "import torch\ndef f(x, y):\n    p = torch.sigmoid(x)\n    pt = y * p + (1 - y) * (1 - p)\n"
+            "    return -((1 - pt) ** 2 * torch.log(pt)).mean()\n",
+            (5,),
+        ),
         # a probability out of a helper, or times a mask
         Invalid(
             "import torch\ndef probabilities(x):\n    return x.softmax(-1)\ndef f(x):\n"
@@ -111,9 +117,12 @@ class LogarithmAtZero(Rule):
             if judgement.surroundings is Surroundings.ASIDE or is_logarithm_formula(file, singular.operand):
                 continue
             paired = value.zero < Zero.ROUNDED and _is_paired_complement(file, singular)
-            if (value.zero < Zero.ROUNDED and not paired) or judgement.guarded:
+            blended = value.zero < Zero.ROUNDED and blended_probability(file, singular.operand) is not None
+            if (value.zero < Zero.ROUNDED and not paired and not blended) or judgement.guarded:
                 continue
             because = "where the probability is one" if paired else value.zero_because
+            if blended:
+                because = "where the sigmoid rounds to zero or one on the wrong side"
             yield Hit(
                 node=singular.node,
                 message=(
@@ -124,7 +133,11 @@ class LogarithmAtZero(Rule):
                 confidence=Confidence.MEDIUM if paired else None,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
-                fix=floored(file, singular.operand, FixSafety.UNSAFE) if value.non_negative or paired else None,
+                fix=(
+                    floored(file, singular.operand, FixSafety.UNSAFE)
+                    if value.non_negative or paired or blended
+                    else None
+                ),
             )
         for call in file.calls("log1p"):
             yield from self._of_log1p(file, call)

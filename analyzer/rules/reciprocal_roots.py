@@ -82,6 +82,8 @@ class ReciprocalRootAtZero(Rule):
             "    r = d.pow(-0.5)\n    return r.masked_fill(r == float('inf'), 0.0)\n",
             (4,),
         ),
+        # a count whose infinities nobody fills
+        Invalid("import torch\ndef f(x, i, n):\n    return x * torch.bincount(i, minlength=n).float() ** -0.5\n", (3,)),
         Invalid("import torch\ndef f(a):\n    d = a.relu().sum(-1)\n    return d ** -0.5\n", (4,)),
         Invalid("import torch\ndef f(x):\n    return torch.nan_to_num(x.pow(2).mean(-1).rsqrt())\n", (3,)),
         # below what float16 can hold
@@ -106,7 +108,7 @@ class ReciprocalRootAtZero(Rule):
                     f"`{shown(file, singular.operand)}` is zero {value.zero_because}, and nothing is added to it: "
                     f"{place(judgement)} there."
                 ),
-                severity=Severity.NOTE if without_gradient else None,
+                severity=Severity.NOTE if judgement.surroundings is Surroundings.UNRECORDED else None,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
                 fix=floored(file, singular.operand, FixSafety.UNSAFE),

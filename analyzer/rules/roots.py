@@ -114,6 +114,7 @@ class SquareRootAtZero(Rule):
         Invalid("import torch\ndef f(x):\n    return x.clamp(min=0).sqrt()\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return torch.sqrt(torch.maximum(torch.zeros_like(x), x))\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return x.abs().sqrt()\n", (3,)),
+        Invalid("import torch\ndef f(x, y):\n    return torch.sqrt(x.softmax(-1) * y.softmax(-1)).sum(-1)\n", (3,)),
         Invalid("import torch\ndef f(c):\n    return torch.sqrt(1 - torch.cos(c) ** 2)\n", (3,)),
         Invalid(
             "import torch\nimport torch.nn.functional as F\ndef f(a, b):\n    return torch.sqrt(F.mse_loss(a, b))\n",
@@ -147,6 +148,12 @@ class SquareRootAtZero(Rule):
         Invalid("import torch\ndef f(x):\n    d = x.pow(2).sum(-1)\n    return d.sqrt().clamp(min=1e-6)\n", (4,)),
         Invalid("import torch\ndef f(x):\n    d = x.pow(2).sum(-1)\n    return torch.nan_to_num(d.sqrt())\n", (4,)),
         Invalid("import torch\ndef f(x, m):\n    return x.pow(2).sum(-1).sqrt() * m\n", (3,)),
+        Invalid(
+            "import torch\nfrom torch import nn\nclass RMSE(nn.Module):\n    def __init__(self):\n"
+            "        super().__init__()\n        self.mse = nn.MSELoss()\n    def forward(self, x, y):\n"
+            "        return torch.sqrt(self.mse(x, y))\n",
+            (8,),
+        ),
         # a helper that squares
         Invalid(
             "import torch\ndef energy(x):\n    return x.pow(2).sum(-1)\ndef f(x):\n    return energy(x).sqrt()\n", (5,)
@@ -163,9 +170,7 @@ class SquareRootAtZero(Rule):
         for singular, judgement in _roots(file):
             value = judgement.value
             formula = vanishing_radicand(file, singular.operand) if not value.non_negative else None
-            # `1 - cos(x) ** 2` is zero by rounding; a probability that underflows is not looked for.
-            rounded = value.zero is Zero.ROUNDED and isinstance(value.origin, ast.BinOp)
-            comes_to_zero = value.zero in (Zero.CERTAIN_ORIGIN, Zero.CONCEIVABLE) or rounded
+            comes_to_zero = value.zero in (Zero.CERTAIN_ORIGIN, Zero.CONCEIVABLE, Zero.ROUNDED)
             if formula is None and not (value.non_negative and comes_to_zero):
                 continue
             if _is_rectified(file, singular.operand) or _added_epsilon(file, singular.node) is not None:

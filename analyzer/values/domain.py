@@ -353,13 +353,22 @@ def power(base: Value, exponent: Value, *, node: ast.AST | None = None) -> Value
         return replace(result, low=0.0, low_open=True, zero=Zero.EXCLUDED)
     constant = exponent.constant
     if constant is None:
-        return replace(result, low=0.0 if base.non_negative else -math.inf)
+        return _power_of_setting(base, exponent, result)
     if constant == 0:
         return replace(result, low=1.0, high=1.0, zero=Zero.EXCLUDED)
     if constant > 0 and (base.non_negative or (constant.is_integer() and int(constant) % 2 == 0)):
         even = squared(base, node=node)
         return replace(even, kind=result.kind, gradient=result.gradient, precision=result.precision)
     return result
+
+
+def _power_of_setting(base: Value, exponent: Value, result: Value) -> Value:
+    """A power with an exponent of which only the sign may be known: zero stays zero for a positive number."""
+    if not base.non_negative:
+        return result
+    if not exponent.is_number or exponent.low < 0:
+        return replace(result, low=0.0)
+    return replace(result, low=0.0, zero=base.zero, zero_because=base.zero_because, origin=base.origin)
 
 
 def squared(base: Value, *, node: ast.AST | None = None) -> Value:

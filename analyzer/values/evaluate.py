@@ -56,6 +56,10 @@ _LAYERS = {
     "torch.nn.Softmax": Value(Kind.TENSOR, 0.0, 1.0, zero=Zero.ROUNDED, zero_because="where the softmax underflows"),
     "torch.nn.Tanh": Value(Kind.TENSOR, -1.0, 1.0, reaches_high=True),
     "torch.nn.CosineSimilarity": Value(Kind.TENSOR, -1.0, 1.0, reaches_high=True),
+    **dict.fromkeys(
+        ("torch.nn.MSELoss", "torch.nn.L1Loss", "torch.nn.SmoothL1Loss", "torch.nn.HuberLoss"),
+        Value(Kind.TENSOR, 0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="for a perfect prediction"),
+    ),
     "torch.nn.ReLU": Value(
         Kind.TENSOR, 0.0, zero=Zero.CERTAIN_ORIGIN, zero_because="wherever the input of the ReLU is negative"
     ),
