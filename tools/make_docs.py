@@ -1,4 +1,4 @@
-"""Write the documentation pages that come from the code: one page a rule, one a check, the tables, the settings.
+"""Write the documentation pages that come from the code: rules, checks, tables, settings, configuration.
 
 Usage: `python -m tools.make_docs [--check]`. With `--check` nothing is written, and the exit code says whether the
 pages on disk are what the code says (`make check` runs it so).
@@ -16,6 +16,7 @@ from gradproof_probe.checks import ALL_CHECKS
 from analyzer.registry import all_rules
 from services.checks.documentation import CheckDocumentation
 from services.documentation import check_page, rule_page, rules_table
+from services.documentation.configuration import configuration_page
 from services.documentation.settings import settings_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +39,7 @@ def pages() -> dict[Path, str]:
     texts |= {DOCS / "checks" / f"{check.name}.md": check_page(check) for check in checks}
     texts[DOCS / "rules" / "README.md"] = rules_table()
     texts[DOCS / "settings.md"] = settings_table()
+    texts[DOCS / "configuration.md"] = configuration_page()
     texts[CHECKS] = json.dumps([asdict(check) for check in checks], indent=2) + "\n"
     return texts
 

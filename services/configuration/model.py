@@ -111,7 +111,7 @@ class Table(BaseModel):
 class PathRules(Table):
     """Rules for some of the files. Several tables that cover a file count together."""
 
-    paths: Annotated[Patterns, Field(min_length=1)]
+    paths: Annotated[Patterns, Field(min_length=1, description="patterns of the files that are meant")]
     select: RuleNames = Field(default=(), description="only these rules speak there")
     ignore: RuleNames = Field(default=(), description="these rules do not")
 
@@ -139,9 +139,11 @@ class Gate(Table):
 class TargetTable(Table):
     """How a target is built and called; a missing part is looked for as if nothing had been declared."""
 
-    target: Annotated[str, AfterValidator(_target_name)]
-    constructor: Expression | None = None
-    inputs: Annotated[tuple[Expression, ...], Field(max_length=64)] = ()
+    target: Annotated[str, AfterValidator(_target_name)] = Field(description="`module:name`")
+    constructor: Expression | None = Field(default=None, description="expression that builds it")
+    inputs: Annotated[tuple[Expression, ...], Field(max_length=64)] = Field(
+        default=(), description="expressions that it is called with"
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> TargetTable:
@@ -159,7 +161,7 @@ class DeclaredTarget(TargetTable):
 class ConfigurationTable(Table):
     """The whole of `[tool.gradproof]`, or of `gradproof.toml`."""
 
-    include: Patterns = Field(default=(), description="files that are analysed; none: every Python file")
+    include: Patterns = Field(default=(), description="files that are analysed; none: every Python file and notebook")
     exclude: Patterns = Field(default=(), description="files that are not, even if included")
     select: RuleNames = Field(default=(), description="rules that speak; none: all")
     ignore: RuleNames = Field(default=(), description="rules that do not, even if selected")

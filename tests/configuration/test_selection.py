@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from services.analyses.model import AnalysisOptions
-from services.analyses.reading import read_snapshot
+from services.analyses.reading import known_configuration, read_snapshot
 from services.configuration import ConfigurationError, read_configuration
+from services.configuration.model import ConfigurationTable, Gate, PathRules, TargetTable
+from services.documentation.configuration import EXAMPLE, configuration_page
 
 BOTH = """import torch
 
@@ -151,3 +153,14 @@ def test_patterns_are_those_of_gitignore(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         read_configuration(tmp_path)
     assert "negated" in str([mistake.message for mistake in caught.value.mistakes])
+
+
+def test_the_page_names_every_key_and_its_example_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(EXAMPLE)
+    configuration = known_configuration(tmp_path)
+    assert configuration.severities == {"GP114": "error"}
+    page = configuration_page()
+    for table in (ConfigurationTable, PathRules, Gate, TargetTable):
+        for name, field in table.model_fields.items():
+            assert f"`{name}`" in page or f".{name}]" in page
+            assert field.description or f".{name}]" in page
