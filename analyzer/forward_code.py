@@ -90,6 +90,10 @@ class ForwardCode:
             uses.sort(key=lambda use: (use[1].lineno, use[1].col_offset))
         return table
 
+    def all_own_uses(self, function: FunctionNode) -> list[ast.Attribute]:
+        """The places where a method reads or writes any attribute of `self`."""
+        return [attribute for _, attribute in self._uses.get(function, ())]
+
     def own_uses(self, function: FunctionNode, name: str) -> list[ast.Attribute]:
         """The places where a method reads or writes `self.<name>`."""
         return [attribute for own, attribute in self._uses.get(function, ()) if own == name]

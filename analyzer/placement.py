@@ -96,15 +96,14 @@ class Placement:
         name = qualified.rpartition(".")[2]
         if qualified != f"torch.{name}" or name not in FACTORIES or self._in_device_context(call):
             return False
-        if name == "from_numpy":
-            return True
-        if any(isinstance(argument, ast.Starred) for argument in call.args):
-            return name in SIZED_FACTORIES and len(call.args) == 1
+        if name == "from_numpy" or any(isinstance(argument, ast.Starred) for argument in call.args):
+            return name not in DATA_FACTORIES or name == "from_numpy"
         if name in DATA_FACTORIES:
             data = call.args[0] if call.args else keyword(call, "data")
             return self._is_listed(data) or (name.endswith("Tensor") and bool(call.args) and not self.follows(data))
         shape = call.args[0] if call.args else keyword(call, "size")
-        return bool(call.args or call.keywords) and not _is_scalar_or_empty(shape)
+        counts = name in ("arange", "range", "linspace", "logspace")
+        return bool(call.args or call.keywords) and (counts or not _is_scalar_or_empty(shape))
 
     def is_cpu_scalar(self, call: ast.Call) -> bool:
         """Whether a call makes a tensor without dimensions on the CPU: `torch.tensor(0.0)`, `torch.zeros(())`."""
@@ -142,10 +141,22 @@ class Placement:
     def _is_listed(self, data: ast.expr | None) -> bool:
         """Whether data given to `torch.tensor` is a list of numbers, so that the result has a dimension."""
         if isinstance(data, ast.Name):
-            data = self._file.values.single_definition(data)
+            data = self._file.values.single_definition(data) or self._default_of(data)
         return isinstance(data, (ast.List, ast.Tuple, ast.ListComp)) and not (
             isinstance(data, (ast.List, ast.Tuple)) and any(self.follows(element) for element in data.elts)
         )
+
+    def _default_of(self, name: ast.Name) -> ast.expr | None:
+        """The default of the parameter that a name stands for."""
+        function = self._file.enclosing_function(name)
+        if function is None:
+            return None
+        positional = [*function.args.posonlyargs, *function.args.args]
+        defaults = function.args.defaults
+        for argument, default in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
+            if argument.arg == name.id:
+                return default
+        return None
 
     def _in_device_context(self, node: ast.AST) -> bool:
         if "set_default_device" in self._file.text or "set_default_tensor_type" in self._file.text:
@@ -300,7 +311,8 @@ class Placement:
     def _attribute_result(self, attribute: ast.Attribute) -> ast.expr | None:
         call = self._file.parent(attribute)
         if not (isinstance(call, ast.Call) and call.func is attribute):
-            return attribute if attribute.attr in _VIEWS else None
+            of_pair = attribute.attr in ("values", "indices") and isinstance(attribute.value, ast.Call)
+            return attribute if of_pair or attribute.attr in _VIEWS else None
         name = attribute.attr
         if self._moves(call) or name in _LEAVING or self._is_scalar_reduction(call) or name.startswith("new_"):
             return None
@@ -486,11 +498,15 @@ class Placement:
     def _shows_tensor(self, name: ast.Name, *, in_forward: bool) -> bool:
         parent = self._file.parent(name)
         if isinstance(parent, ast.Attribute):
-            return parent.attr in _TENSOR_TRAITS and (in_forward or parent.attr not in _ARRAY_TRAITS)
+            if in_forward:
+                return parent.attr in _TENSOR_TRAITS or operations().is_tensor_method(parent.attr)
+            return parent.attr in _TENSOR_TRAITS - _ARRAY_TRAITS
         if isinstance(parent, ast.Call) and name in parent.args:
             qualified = self._file.qualified_name(parent.func) or ""
             if qualified.startswith("torch.nn.functional.") or terminal_name(parent.func) in _LIKE:
                 return True
+            if in_forward and qualified.startswith("torch.") and name is parent.args[0]:
+                return terminal_name(parent.func) not in (*FACTORIES, "full", "is_tensor", "Size", "device")
             return in_forward and isinstance(parent.func, ast.Attribute) and self._submodule(parent.func) is not None
         return False
 

@@ -140,6 +140,9 @@ class ReentrantWithoutGradient(Rule):
         _module("return checkpoint(self.plain, x.detach().requires_grad_(), use_reentrant=True)"),
         _module("h = x.detach()\nh.requires_grad = True\nreturn checkpoint(self.plain, h, use_reentrant=True)"),
         _module("return checkpoint(self.body, x, x.detach(), use_reentrant=True)"),
+        _module("return checkpoint(self.plain, x, use_reentrant=True)"),
+        _module("return checkpoint(self.plain, x, use_reentrant=True)").replace("class Block", "class Net")
+        + "\n\nmodel = Net()\n",
         _module("with torch.no_grad():\n    return checkpoint(self.plain, x.detach(), use_reentrant=True)"),
     )
     invalid = (
@@ -150,6 +153,10 @@ class ReentrantWithoutGradient(Rule):
             (_AFTER + 1,),
         ),
         Invalid(_module("return checkpoint(self.plain, (self.plain(x), x), use_reentrant=True)"), (_FIRST,)),
+        Invalid(
+            _module("return checkpoint(self.plain, x, use_reentrant=True)").replace("class Block", "class Net"),
+            (_FIRST,),
+        ),
         Invalid(
             _module(
                 "return x",
@@ -166,11 +173,9 @@ class ReentrantWithoutGradient(Rule):
             if found.reentrant is False or any(item.arg is None for item in found.call.keywords):
                 continue
             tensors = [item for item in found.arguments if not isinstance(item, ast.Constant)]
-            if (
-                not tensors
-                or file.grad_disabled(found.call)
-                or not all(_lacks_gradient(file, item) for item in tensors)
-            ):
+            if not tensors or file.grad_disabled(found.call):
+                continue
+            if not all(_lacks_gradient(file, item) for item in tensors) and not _is_first(file, found, tensors):
                 continue
             given = keyword(found.call, "use_reentrant")
             fix = None
@@ -178,12 +183,26 @@ class ReentrantWithoutGradient(Rule):
                 fix = Rewrite(FixSafety.UNSAFE, (Replacement(given, "False"),))
             yield Hit(
                 found.call,
-                "No tensor that this reentrant checkpoint is handed requires grad, so nothing inside it is recorded: "
-                "its parameters get no gradient. Pass `use_reentrant=False`.",
+                "No tensor that this reentrant checkpoint is handed requires grad (an input of the model does not by "
+                "itself), so nothing inside it is recorded: its parameters get no gradient. Pass "
+                "`use_reentrant=False`.",
                 hypothesis={"symbol": file.symbol(found.call), "arguments": [file.source(item) for item in tensors]},
                 related=tuple((item, "requires no grad") for item in tensors),
                 fix=fix,
             )
+
+
+def _is_first(file: FileContext, found: Checkpoint, tensors: list[ast.expr]) -> bool:
+    """Whether the checkpoint is asked to be reentrant and gets the input of a module that no other module builds."""
+    function, owner = file.enclosing_function(found.call), forward_code(file).module_of(found.call)
+    if found.reentrant is not True or function is None or owner is None or function.name != "forward":
+        return False
+    given = {parameter.arg for parameter in parameters(function)}
+    as_given = all(
+        isinstance(item, ast.Name) and item.id in given and not file.values.definitions(item) for item in tensors
+    )
+    inner = re.search(r"(Block|Layer|Unit|Encoder|Decoder|Attention|Stage|Conv|Cell|Mixin|Head|MLP)", owner.name)
+    return as_given and inner is None and not file.calls(owner.name)
 
 
 _DATA_NAMES = re.compile(
@@ -599,6 +618,13 @@ class CheckpointInputChanged(Rule):
         ),
         Invalid(
             _module(
+                "kept = [x]\ny = checkpoint(self.run, kept, use_reentrant=False)\nkept.append(y)\nreturn y",
+                after="def run(self, kept):\n    return torch.tanh(self.plain(kept[-1]))\n",
+            ),
+            (_FIRST + 2,),
+        ),
+        Invalid(
+            _module(
                 "return checkpoint(self.run, x, use_reentrant=False)",
                 after="def run(self, x):\n    x *= 2\n    return self.plain(x)\n",
             ),
@@ -649,6 +675,9 @@ def _changed_inside(file: FileContext, found: Checkpoint) -> Iterator[tuple[ast.
                     yield write.node, f"The input `{target.id}`"
 
 
+_LIST_CHANGES = frozenset({"append", "extend", "insert", "pop", "clear", "update", "remove", "reverse"})
+
+
 def _changed_after(file: FileContext, found: Checkpoint) -> Iterator[tuple[ast.AST, str]]:
     """Changes of an input, or of an attribute that is read inside, further down in the calling function."""
     function = file.enclosing_function(found.call)
@@ -662,8 +691,10 @@ def _changed_after(file: FileContext, found: Checkpoint) -> Iterator[tuple[ast.A
         at = file.statement(node)
         if at is None or bindings.order(at) <= order or not _may_follow(file, statement, at):
             continue
-        for write in writes_of(file, node):
-            target = write.target
+        targets = [write.target for write in writes_of(file, node)]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LIST_CHANGES:
+            targets.append(node.func.value)
+        for target in targets:
             if isinstance(target, ast.Name) and target.id in names and _same_object(file, target, statement):
                 yield at, f"The input `{target.id}`"
     read = {

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.forward_code import forward_code
+from analyzer.forward_code import forward_code, own_attribute
+from analyzer.machine_tests import under_device_test
 from analyzer.placement import FACTORIES, Join, placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import FunctionNode, parameters
+from analyzer.syntax import FunctionNode, parameters, terminal_name
 from analyzer.values.surroundings import Surroundings, surroundings
 
 _HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
@@ -45,7 +46,7 @@ class FactoryWithoutDevice(Rule):
     confidence = Confidence.HIGH
     settled_by = ("device_compare",)
     fix = FixSafety.SAFE
-    triggers = tuple(f"{name}(" for name in FACTORIES)
+    triggers = (*(f"{name}(" for name in FACTORIES), ".cpu(")
     documentation = Documentation(
         what_it_does=(
             "Follows tensors that `torch.zeros`, `torch.arange`, `torch.tensor([…])` and other factories make without "
@@ -76,6 +77,9 @@ class FactoryWithoutDevice(Rule):
         _forward("total = torch.zeros(())\nreturn self.up(x) + total"),
         _forward("scale = torch.arange(4).float().mean()\nreturn self.up(x) * scale"),
         _forward("order = torch.randperm(4)\nreturn self.up(x)[:, order]"),
+        _forward("order = x.cpu().sort(dim=-1).values.to(x.device)\nreturn self.up(x) + order"),
+        _forward("if x.is_cuda:\n    y = x.cpu()\n    x = x + y\nreturn self.up(x)"),
+        _forward("return self.up(x), x.cpu() * 2"),
         _forward("out = x.new_zeros(4)\nother = torch.zeros_like(x)\nreturn out + other + x"),
         _forward("out = self.up(x)\nout[:, 0] = torch.zeros(x.shape[0])\nreturn out"),
         _forward("sizes = torch.arange(4).tolist()\nreturn x * sizes[0]"),
@@ -119,13 +123,15 @@ class FactoryWithoutDevice(Rule):
             _HEAD + "MEAN = torch.tensor([0.5, 0.4, 0.3])\n\n\n" + _BLOCK + "        return self.up(x) - MEAN\n",
             (_FIRST + 3,),
         ),
+        Invalid(_forward("order = x.detach().cpu().sort(dim=-1).values\nreturn self.up(x) + order"), (_FIRST,)),
+        Invalid(_forward("return self.up(x) * torch.linspace(0, 1, 4, dtype=x.dtype)"), (_FIRST,)),
         Invalid(_forward("row = torch.arange(4)\nreturn row[None] < self.up(x)"), (_FIRST,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every factory call whose tensor meets one that lies with the model."""
         told: set[ast.AST] = set()
-        for call, joins in _tensors_on_cpu(file):
+        for call, joins in (*_tensors_on_cpu(file), *_brought_to_cpu(file)):
             for join in joins:
                 where = file.enclosing_function(join.node)
                 node = join.node if join.crossed else call
@@ -139,11 +145,23 @@ class FactoryWithoutDevice(Rule):
         # A function outside of a module may well be for the CPU alone, and its constants with it.
         constant = file.enclosing_function(call) is None and forward_code(file).module_of(join.node) is None
         loading = _LOADING.search(file.path) is not None
-        quiet = (
-            constant or loading or not (aware or join.crossed) or surroundings(file, join.node) is Surroundings.ASIDE
+        # Sums in place and layers that look a position up are rarely written for the CPU alone.
+        typical = isinstance(join.node, ast.AugAssign) or (
+            isinstance(join.node, ast.Call) and own_attribute(join.node.func) is not None
         )
+        meant_for_gpu = aware or join.crossed or typical
+        aside = surroundings(file, join.node) is Surroundings.ASIDE
+        quiet = constant or loading or aside or not meant_for_gpu
         shown = file.source(join.other) if join.other.lineno == join.other.end_lineno else "the model's tensor"
-        made, met = file.source(call.func), f"line {join.node.lineno}"
+        made, met = f"torch.{terminal_name(call.func)}", f"line {join.node.lineno}"
+        if terminal_name(call.func) == "cpu":
+            return Hit(
+                call,
+                f"`.cpu()` takes this tensor to the CPU, and {met} joins it with `{shown}`: on a GPU that raises.",
+                severity=Severity.NOTE if quiet else None,
+                confidence=Confidence.LOW if quiet else None,
+                related=((join.node, "joined here"),),
+            )
         if join.crossed:
             message = (
                 f"This joins `{shown}` with a tensor that `{made}` made on the CPU (line {call.lineno}, no `device=`): "
@@ -178,6 +196,17 @@ def _tensors_on_cpu(file: FileContext) -> Iterator[tuple[ast.Call, Iterator[Join
                 yield call, places.joins(call)
             elif places.is_cpu_scalar(call):
                 yield call, places.accumulations(call)
+
+
+def _brought_to_cpu(file: FileContext) -> Iterator[tuple[ast.Call, Iterator[Join]]]:
+    """Tensors of the model that `.cpu()` takes away, and that meet others of them afterwards."""
+    code, places = forward_code(file), placement(file)
+    for call in file.calls("cpu"):
+        function = file.enclosing_function(call)
+        if function is None or not code.runs_in_forward(function) or not isinstance(call.func, ast.Attribute):
+            continue
+        if places.follows(call.func.value) and not under_device_test(file, call):
+            yield call, places.joins(call)
 
 
 def _constant_joins(file: FileContext, call: ast.Call) -> Iterator[Join]:

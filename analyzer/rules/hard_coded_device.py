@@ -66,7 +66,7 @@ class HardCodedDevice(Rule):
     confidence = Confidence.HIGH
     settled_by = ("device_compare",)
     fix = FixSafety.UNSAFE
-    triggers = (".cuda", '"cuda', "'cuda")
+    triggers = (".cuda", '"cuda', "'cuda", "Tensor)")
     documentation = Documentation(
         what_it_does=(
             "Finds `.cuda()`, `.to('cuda')`, `device='cuda'` and `torch.cuda.FloatTensor(…)` in a module's "
@@ -107,6 +107,7 @@ class HardCodedDevice(Rule):
         Invalid(
             _module("return self.up(x)", setup="self.gain = nn.Parameter(torch.ones(4, device='cuda'))"), (_SETUP,)
         ),
+        Invalid(_module("return self.up(x) * (x > 0).type(torch.FloatTensor)"), (_FIRST,)),
         Invalid(_HEAD + "def loss(x: torch.Tensor):\n    return (x * torch.ones(3).cuda()).sum()\n", (7,)),
     )
 
@@ -123,13 +124,17 @@ class HardCodedDevice(Rule):
             certain = _runs_with_model(file, node)
             yield Hit(
                 node,
-                f"`{said}` sends this to the default GPU whatever the device of the model is: it raises without CUDA, "
-                "and mixes devices on any other one. Use the device of an input or of a parameter.",
+                f"`{said}` sends this to {_place(said)} whatever the device of the model is: it raises without CUDA, "
+                "or mixes devices on any other one. Use the device of an input or of a parameter.",
                 severity=None if certain else Severity.NOTE,
                 confidence=None if certain else Confidence.LOW,
                 hypothesis={"expression": said, "symbol": file.symbol(node)},
                 fix=_on_device_of_input(file, node),
             )
+
+
+def _place(said: str) -> str:
+    return "the CPU" if said.startswith(".type(torch.") and "cuda" not in said else "the default GPU"
 
 
 def _named_gpus(file: FileContext) -> Iterator[tuple[ast.expr, str]]:
@@ -149,10 +154,28 @@ def _named_gpus(file: FileContext) -> Iterator[tuple[ast.expr, str]]:
             qualified = file.qualified_name(owner.func) or ""
             if qualified.startswith("torch.") and not qualified.startswith("torch.cuda."):
                 yield owner, f"device={file.source(item.value)}"
-    for name in ("FloatTensor", "LongTensor", "HalfTensor", "DoubleTensor", "ByteTensor", "BoolTensor", "IntTensor"):
+    yield from _legacy_types(file)
+
+
+_LEGACY = ("FloatTensor", "LongTensor", "HalfTensor", "DoubleTensor", "ByteTensor", "BoolTensor", "IntTensor")
+
+
+def _legacy_types(file: FileContext) -> Iterator[tuple[ast.expr, str]]:
+    """`torch.cuda.FloatTensor(…)`, and casts to such a type, which move the tensor to its device."""
+    for call in file.calls("type"):
+        chosen = call.args[0] if call.args else None
+        by_name = file.qualified_name(chosen) if chosen is not None else None
+        if isinstance(chosen, ast.Constant) and isinstance(chosen.value, str):
+            by_name = chosen.value
+        if isinstance(call.func, ast.Attribute) and by_name is not None and _LEGACY_TYPE.search(by_name):
+            yield call, f".type({by_name})"
+    for name in _LEGACY:
         for call in file.calls(name):
             if file.qualified_name(call.func) == f"torch.cuda.{name}":
                 yield call, f"torch.cuda.{name}"
+
+
+_LEGACY_TYPE = re.compile(r"^torch\.(cuda\.)?(Float|Double|Half|Long|Int|Bool|Byte)Tensor$")
 
 
 def _is_super(function: ast.Attribute) -> bool:
@@ -471,6 +494,9 @@ class GlobalSwitch(Rule):
         ),
         _module("with torch.random.fork_rng():\n    torch.manual_seed(0)\n    return self.up(x) * torch.rand(4)"),
         _HEAD + "def setup():\n    torch.backends.cuda.matmul.allow_tf32 = True\n    torch.manual_seed(0)\n",
+        "import torch\nimport torch.nn as nn\n\ntorch.set_float32_matmul_precision('high')\n\n\n"
+        "class Block(nn.Module):\n    def forward(self, x):\n        return x\n\n\n"
+        "if __name__ == '__main__':\n    Block()\n",
         _module("if torch.backends.cudnn.enabled:\n    return self.up(x)\nreturn x"),
         _module(
             "state = torch.get_rng_state()\ntorch.manual_seed(0)\nh = torch.rand(4)\n"
@@ -480,6 +506,11 @@ class GlobalSwitch(Rule):
     invalid = (
         Invalid(_module("return self.up(x)", setup="torch.backends.cuda.matmul.allow_tf32 = True"), (_SETUP,)),
         Invalid(_module("torch.set_float32_matmul_precision('medium')\nreturn self.up(x)"), (_FIRST,)),
+        Invalid(
+            "import torch\nimport torch.nn as nn\n\ntorch.set_float32_matmul_precision('high')\n\n\n"
+            "class Block(nn.Module):\n    def forward(self, x):\n        return x\n",
+            (4,),
+        ),
         Invalid(_module("torch.manual_seed(0)\nreturn self.up(x) * torch.rand(4)"), (_FIRST,)),
         Invalid(_module("return self.up(x)", setup="torch.set_default_dtype(torch.float64)"), (_SETUP,)),
         Invalid(
@@ -492,8 +523,7 @@ class GlobalSwitch(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every setting of the process inside a module class."""
         for node, name in self._settings(file):
-            method = forward_code(file).method_of(node)
-            if method is None or forward_code(file).module_of(node) is None or not _runs_with_model(file, node):
+            if not (_is_at_import(file, node, name) or _runs_with_model(file, node)):
                 continue
             if _is_taken_back(file, node, name):
                 continue
@@ -517,6 +547,16 @@ class GlobalSwitch(Rule):
             name = file.qualified_name(call.func) or ""
             if name in _SETTERS and isinstance(file.parent(call), ast.Expr):
                 yield call, name
+
+
+def _is_at_import(file: FileContext, node: ast.expr | ast.stmt, name: str) -> bool:
+    """Whether importing a file of modules, which is no program, changes the setting."""
+    at_top = file.statement(node) in file.tree.body
+    return at_top and "seed" not in name and bool(forward_code(file).modules) and not _is_program(file, node)
+
+
+def _is_program(file: FileContext, node: ast.AST) -> bool:
+    return _is_script(file, node) or "__main__" in file.text or bool(file.calls("parse_args", "backward"))
 
 
 def _is_literal(node: ast.AST) -> bool:

@@ -85,6 +85,7 @@ class NarrowingCast(Rule):
             _forward("scale = x.abs().max() / 2\nreturn (self.up(x) * 127 / scale).round().to(torch.int8)"),
             (_FIRST + 1,),
         ),
+        Invalid(_forward("return torch.round(self.up(x) / 0.02).to(torch.int8)"), (_FIRST,)),
         Invalid(
             _forward("image = torch.relu(self.up(x)) * 255.0\nreturn image.round().to(dtype=torch.uint8)"),
             (_FIRST + 1,),
@@ -98,10 +99,13 @@ class NarrowingCast(Rule):
             if not isinstance(function, ast.Attribute) or file.qualified_name(function) is not None:
                 continue
             kind = _target(file, call, function.attr)
-            if kind is None or not _is_scaled(file, function.value) or _is_bounded(file, function.value, kind):
+            if kind is None or not (_is_scaled(file, function.value) or _is_quantised(file, function.value, kind)):
+                continue
+            if _is_bounded(file, function.value, kind):
                 continue
             # A function that is given an image may rely on its range: four findings of five there were wrong.
-            quiet = surroundings(file, call) is Surroundings.ASIDE or not _is_computed(file, function.value)
+            promised = kind == "uint8" and not _is_computed(file, function.value)
+            quiet = promised or surroundings(file, call) is Surroundings.ASIDE
             low, high = _RANGES[kind]
             yield Hit(
                 call,
@@ -177,6 +181,17 @@ def _is_scaled(file: FileContext, operand: ast.expr) -> bool:
         if any(isinstance(c, ast.Constant) and type(c.value) in (int, float) and c.value in _SCALES for c in constants):
             return True
     return False
+
+
+def _is_quantised(file: FileContext, operand: ast.expr, kind: str) -> bool:
+    """Whether the values were divided by a step and rounded, for a signed type."""
+    if isinstance(operand, ast.Name):
+        operand = file.values.single_definition(operand) or operand
+    if kind != "int8" or not isinstance(operand, ast.Call) or terminal_name(operand.func) not in ("round", "round_"):
+        return False
+    return any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Mult)) for node in _origins(file, operand)
+    )
 
 
 def _is_bounded(file: FileContext, operand: ast.expr, kind: str) -> bool:
@@ -263,6 +278,9 @@ class DoubleFromNumpy(Rule):
             ),
             (_FIRST + 1,),
         ),
+        Invalid(
+            _forward("ramp = torch.from_numpy(np.linspace(0, 1, 4)).to(x.device)\nreturn self.up(x * ramp)"), (_FIRST,)
+        ),
         Invalid(_forward("scale = np.ones(4)\nreturn self.up(x) * scale"), (_FIRST + 1,)),
     )
 
@@ -299,21 +317,42 @@ class DoubleFromNumpy(Rule):
 
 def _joins(file: FileContext, call: ast.Call) -> Iterator[Join]:
     """Where the tensor meets others as the double that it is, unless it is converted first."""
-    node: ast.expr = call
+    node = _climbed(file, call)
+    if node is None:
+        return
+    uses = [node]
+    parent = file.parent(node)
+    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+        function = file.enclosing_function(call)
+        loads = placement(file).loads(function, parent.targets[0].id) if function is not None else []
+        climbed = [_climbed(file, load) for load in loads if file.values.single_definition(load) is node]
+        uses = [use for use in climbed if use is not None]
+        if len(uses) < len(climbed):
+            return
+    for use in uses:
+        operation = file.parent(use)
+        if isinstance(operation, ast.BinOp):
+            other = operation.right if use is operation.left else operation.left
+            if placement(file).follows(other):
+                yield Join(operation, other, crossed=False)
+        elif node is call:
+            yield from placement(file).joins(use)
+
+
+def _climbed(file: FileContext, node: ast.expr) -> ast.expr | None:
+    """The expression after the methods called on a tensor; None when one of them converts it."""
     parent = file.parent(node)
     while isinstance(parent, ast.Attribute):
         outer = file.parent(parent)
-        if isinstance(outer, ast.Call) and parent.attr in _CONVERTING:
-            return
         if not isinstance(outer, ast.Call):
-            break
+            return node
+        only_device = parent.attr == "to" and all(
+            isinstance(argument, ast.Attribute) and argument.attr == "device" for argument in outer.args
+        )
+        if parent.attr in _CONVERTING and not (only_device and keyword(outer, "dtype") is None):
+            return None
         node, parent = outer, file.parent(outer)
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-        function = file.enclosing_function(call)
-        uses = placement(file).loads(function, parent.targets[0].id) if function is not None else []
-        if any(isinstance(o := file.parent(u), ast.Attribute) and o.attr in _CONVERTING for u in uses):
-            return
-    yield from placement(file).joins(call)
+    return node
 
 
 def _is_double(file: FileContext, array: ast.expr) -> bool:

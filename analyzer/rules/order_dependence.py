@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
@@ -43,7 +43,7 @@ class UndeterminedOrder(Rule):
     settled_by = ("device_compare",)
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
-    triggers = ("scatter", "sort(", "index_put", "index_copy")
+    triggers = ("scatter", "sort(", "index_put", "index_copy", ".long()", ".int()")
     documentation = Documentation(
         what_it_does=(
             "Finds `scatter`, `index_put_` and `index_copy_` without a reduction whose indices come from an input, so "
@@ -63,6 +63,10 @@ class UndeterminedOrder(Rule):
     valid = (
         _forward(_VISIT.replace("descending=True", "descending=True, stable=True") + "return keep"),
         _forward("order = torch.argsort(value)\nreturn value[order]"),
+        _forward("noise = torch.rand_like(value)\nreturn noise.argsort().argsort()"),
+        _forward("return value.argsort(stable=True).argsort()"),
+        _forward("cell = (value / 0.5).floor().long()\ngrid = value.new_zeros(9)\ngrid[cell] = 1.0\nreturn grid"),
+        _forward("grid = value.new_zeros(9)\ngrid[slot] = value\nreturn grid"),
         _forward("grid = value.new_zeros(6)\nreturn grid.scatter(0, slot, 1.0)"),
         _forward("grid = value.new_zeros(6)\nreturn grid.scatter(0, slot, value, reduce='add')"),
         _forward("grid = value.new_zeros(6)\nreturn grid.scatter_add(0, slot, value)"),
@@ -81,6 +85,13 @@ class UndeterminedOrder(Rule):
         Invalid(
             _forward("cell = (value / 0.1).long()\nreturn value.new_zeros(9).scatter_(0, cell, value)"), (_FIRST + 1,)
         ),
+        Invalid(_forward("return torch.argsort(torch.argsort(value))"), (_FIRST,)),
+        Invalid(
+            _forward(
+                "cell = (value / 0.5).floor().long()\ngrid = value.new_zeros(9)\ngrid[cell] = value * 2\nreturn grid"
+            ),
+            (_FIRST + 2,),
+        ),
         Invalid(_forward("grid = value.new_zeros(6)\ngrid.index_put_((slot,), value)\nreturn grid"), (_FIRST + 1,)),
         Invalid(_forward("grid = value.new_zeros(6)\ngrid.index_copy_(0, slot, value)\nreturn grid"), (_FIRST + 1,)),
         Invalid(
@@ -98,6 +109,8 @@ class UndeterminedOrder(Rule):
             hit = self._scatter(file, call)
             if hit is not None:
                 yield hit
+        yield from self._ranks(file)
+        yield from self._assignments(file)
         for call in file.calls("argsort", "sort"):
             visit = _visited(file, call)
             if visit is not None and keyword(call, "stable") is None and _sorts_tensor(file, call):
@@ -111,6 +124,48 @@ class UndeterminedOrder(Rule):
                     related=((visit, "visited in this order"),),
                     fix=_stable(file, call),
                 )
+
+    def _ranks(self, file: FileContext) -> Iterator[Hit]:
+        """`x.argsort().argsort()`: equal values get different ranks, in no promised order."""
+        for call in file.calls("argsort"):
+            inner = _sorted_by(file, call)
+            if not isinstance(inner, ast.Call) or terminal_name(inner.func) != "argsort":
+                continue
+            ranked = _sorted_by(file, inner)
+            function = file.enclosing_function(call)
+            if ranked is None or function is None or keyword(inner, "stable") is not None:
+                continue
+            given = isinstance(ranked, ast.Name) and placement(file).follows(ranked)
+            random = any(word in file.source(ranked).lower() for word in ("rand", "noise", "logit"))
+            if given and not random and forward_code(file).runs_in_forward(function):
+                yield Hit(
+                    inner,
+                    "Equal values get different ranks, and which one is first is not promised: ranks differ between "
+                    "devices. Pass `stable=True`.",
+                    hypothesis={"symbol": file.symbol(call)},
+                    fix=_stable(file, inner),
+                )
+
+    def _assignments(self, file: FileContext) -> Iterator[Hit]:
+        """`grid[cell] = values`, where `cell` was computed by rounding."""
+        for assignment in file.nodes(ast.Assign):
+            target = assignment.targets[0]
+            if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Name):
+                continue
+            if not placement(file).follows(assignment.value) or _is_single_valued(file, assignment.value):
+                continue
+            cell = file.values.single_definition(target.slice)
+            if not isinstance(cell, ast.Call) or not isinstance(cell.func, ast.Attribute):
+                continue
+            if cell.func.attr not in ("long", "int") or not _is_rounded(cell.func.value):
+                continue
+            yield Hit(
+                assignment,
+                f"`{target.slice.id}` may name one place more than once, and which value stays there is not "
+                "determined: on a GPU it changes from run to run. Reduce, or make the places distinct.",
+                hypothesis={"index": target.slice.id, "symbol": file.symbol(assignment)},
+                related=((cell, "rounded to places here"),),
+            )
 
     def _scatter(self, file: FileContext, call: ast.Call) -> Hit | None:
         if not isinstance(call.func, ast.Attribute) or any(item.arg == "reduce" for item in call.keywords):
@@ -205,6 +260,13 @@ def _sorts_tensor(file: FileContext, call: ast.Call) -> bool:
     return known or any(item.arg in ("descending", "dim") for item in call.keywords)
 
 
+def _sorted_by(file: FileContext, call: ast.Call) -> ast.expr | None:
+    """What is sorted: the receiver of the method, or the first argument of the function."""
+    if file.qualified_name(call.func) is not None:
+        return call.args[0] if call.args else None
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
 def _visited(file: FileContext, call: ast.Call) -> ast.AST | None:
     """The loop that goes through the items in the order of this sort."""
     node: ast.AST = call
@@ -244,6 +306,113 @@ def _stable(file: FileContext, call: ast.Call) -> Rewrite | None:
         return None
     separator = ", " if call.args or call.keywords else ""
     return Rewrite(FixSafety.UNSAFE, (Replacement(call, f"{source[:-1]}{separator}stable=True)"),))
+
+
+_DECOMPOSITIONS = ("svd", "eigh", "pca_lowrank", "svd_lowrank", "eig")
+_SETTLING = frozenset({"sign", "sgn", "copysign", "abs", "argmax", "svd_flip", "det", "cross", "where"})
+
+
+class UndeterminedSign(Rule):
+    """Singular or eigenvectors that go into a result with the sign they happen to have."""
+
+    id = "GP623"
+    name = "undetermined-sign"
+    severity = Severity.WARNING
+    confidence = Confidence.MEDIUM
+    settled_by = ("device_compare",)
+    torch_versions = "2.13"
+    triggers = ("svd(", "eigh(", "lowrank(", "eig(")
+    documentation = Documentation(
+        what_it_does=(
+            "Finds vectors of `svd`, `eigh` and `pca_lowrank` in what a module runs that are multiplied into a result "
+            "once, with nothing that settles their sign. Products with a second factor of the same decomposition "
+            "(where signs cancel), squares and code that fixes signs are left alone."
+        ),
+        why_is_this_bad=(
+            "Each vector is determined up to its sign only, and CPU, GPU and another version of the library choose "
+            "differently: features computed from it flip between machines."
+        ),
+        faulty_example=(
+            _HEAD + "class Pca(nn.Module):\n    def forward(self, x):\n"
+            "        _, _, v = torch.linalg.svd(x - x.mean(0))\n        return x @ v[:2].T\n"
+        ),
+        right_example=(
+            _HEAD + "class Pca(nn.Module):\n    def forward(self, x):\n"
+            "        _, _, v = torch.linalg.svd(x - x.mean(0))\n        v = v * v.sum(-1, keepdim=True).sign()\n"
+            "        return x @ v[:2].T\n"
+        ),
+        fix_safety="No automatic fix: which sign is the right one is a convention of the author.",
+    )
+    valid = (
+        _HEAD + "class Align(nn.Module):\n    def forward(self, x, y):\n        u, s, v = torch.linalg.svd(x.T @ y)\n"
+        "        return x @ (u @ v)\n",
+        _HEAD + "class Values(nn.Module):\n    def forward(self, x):\n        _, s, _ = torch.linalg.svd(x)\n"
+        "        return x @ s\n",
+        _HEAD + "class White(nn.Module):\n    def forward(self, x):\n        s, v = torch.linalg.eigh(x.T @ x)\n"
+        "        return x @ v @ torch.diag(s.rsqrt()) @ v.T\n",
+        _HEAD + "class Pca(nn.Module):\n    def forward(self, x):\n        _, _, v = torch.linalg.svd(x)\n"
+        "        return (x @ v[:2].T).abs()\n",
+        _HEAD + "def directions(x: torch.Tensor):\n    _, _, v = torch.linalg.svd(x)\n    return x @ v\n",
+    )
+    invalid = (
+        Invalid(
+            _HEAD + "class Pca(nn.Module):\n    def forward(self, x):\n"
+            "        _, _, v = torch.linalg.svd(x - x.mean(0))\n        return x @ v[:2].T\n",
+            (7,),
+        ),
+        Invalid(
+            _HEAD + "class Modes(nn.Module):\n    def forward(self, x):\n        s, v = torch.linalg.eigh(x.T @ x)\n"
+            "        return torch.matmul(x, v[:, -2:])\n",
+            (7,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every decomposition whose vectors are used once, in a product."""
+        code, places = forward_code(file), placement(file)
+        for call in file.calls(*_DECOMPOSITIONS):
+            function = file.enclosing_function(call)
+            statement = file.parent(call)
+            if not (file.qualified_name(call.func) or "").startswith("torch.") or function is None:
+                continue
+            if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
+                continue
+            if not code.runs_in_forward(function) or any(
+                terminal_name(node) in _SETTLING for node in ast.walk(function)
+            ):
+                continue
+            names = [element.id for element in statement.targets[0].elts if isinstance(element, ast.Name)]
+            # Of three factors the middle one holds the values; of two the first.
+            values = names[1:2] if len(names) == 3 else names[:1]
+            used = {name: places.loads(function, name) for name in names if name not in values and name != "_"}
+            used = {name: loads for name, loads in used.items() if loads}
+            if len(used) != 1 or any(len(loads) != 1 for loads in used.values()):
+                continue
+            (name, loads), *_ = used.items()
+            product = _product_with(file, loads[0])
+            if product is not None:
+                yield Hit(
+                    statement,
+                    f"The vectors in `{name}` are determined up to their sign only, and line {product.lineno} "
+                    "multiplies them into the result: it flips from device to device. Settle the signs first.",
+                    hypothesis={"variable": name, "symbol": file.symbol(call)},
+                    related=((product, "multiplied into the result here"),),
+                )
+
+
+def _product_with(file: FileContext, load: ast.expr) -> ast.expr | None:
+    """The matrix product that a variable, or a part of it, is a factor of."""
+    node: ast.AST = load
+    parent = file.parent(node)
+    while isinstance(parent, (ast.Subscript, ast.Attribute)) and parent.value is node:
+        call = file.parent(parent)
+        node = call if isinstance(call, ast.Call) and call.func is parent else parent
+        parent = file.parent(node)
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
+        return parent
+    if isinstance(parent, ast.Call) and terminal_name(parent.func) in ("matmul", "mm", "bmm", "einsum"):
+        return parent
+    return None
 
 
 _NONDETERMINISTIC = (

@@ -126,6 +126,7 @@ class UninitialisedMemory(Rule):
         Invalid(_module("pass", "total = torch.empty(4)\ntotal = total + x\nreturn total"), (_BODY,)),
         Invalid(_module("pass", "total = torch.empty_like(x)\ntotal += x\nreturn total"), (_BODY,)),
         Invalid(_module("pass", "out = torch.empty_like(x)\nout[x > 0] = 1.0\nreturn out * x"), (_BODY,)),
+        Invalid(_module("pass", "out = torch.empty(4, 9)\nout[:, : x.shape[1]] = x\nreturn out.sum(1)"), (_BODY,)),
         Invalid(_module("pass", "total = x.new_empty(4)\ntotal.add_(x)\nreturn total"), (_BODY,)),
         Invalid(_module("pass", "return torch.empty(4) * x"), (_BODY,)),
     )
@@ -360,7 +361,17 @@ def _mask_written(file: FileContext, statement: ast.stmt, name: str) -> ast.expr
     index = target.slice
     definition = file.values.single_definition(index)
     compares = isinstance(index, ast.Compare) or isinstance(definition, ast.Compare)
-    return index if compares else None
+    named = isinstance(index, ast.Name) and _MASK_NAME.search(index.id) is not None
+    return index if compares or named or _is_part(index) else None
+
+
+_MASK_NAME = re.compile(r"(^|_)(mask|keep|valid|visible|selected)$")
+
+
+def _is_part(index: ast.expr) -> bool:
+    """`[:, :n]`: a slice that ends somewhere."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(isinstance(part, ast.Slice) and (part.lower is not None or part.upper is not None) for part in parts)
 
 
 def _reads(file: FileContext, name: ast.Name) -> bool:

@@ -95,6 +95,7 @@ class UnregisteredTensor(Rule):
         ),
         Invalid(_module("self.gain = torch.ones(4)", "gain = self.gain[None, :]\nreturn self.up(x) * gain"), (_FIRST,)),
         Invalid(_module("self.ready = torch.tensor(False)", "self.ready.fill_(True)\nreturn self.up(x)"), (_FIRST,)),
+        Invalid(_module("self.gain = torch.ones(4, device='cpu')", "return self.up(x) * self.gain"), (_FIRST,)),
         Invalid(_module("self.mean = torch.zeros(4)", "self.mean.mul_(0.9)\nreturn self.up(x)"), (_FIRST,)),
         Invalid(_module("self.count = torch.zeros(1)", _COUNT), (_FIRST,)),
         Invalid(
@@ -137,7 +138,7 @@ class UnregisteredTensor(Rule):
             target = statement.targets[0]
             return Assignment(target.id, statement, statement.value) if isinstance(target, ast.Name) else None
         method = outside_forward(forward_code(file), owner, call)
-        if method is None or any(item.arg == "device" for item in call.keywords):
+        if method is None:
             return None
         found = assignment_of(file, call)
         if found is None and isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
@@ -155,7 +156,7 @@ class UnregisteredTensor(Rule):
         changed = next((use for use in uses if changes_in_place(file, use)), None)
         if changed is not None and not found.in_list and _is_tensor(file, found.value):
             return self._unsaved(file, found, changed)
-        if not found.in_list and places.made_on_cpu(found.value) is None:
+        if not found.in_list and places.made(found.value) is None:
             return None
         for use in uses:
             for node in elements_of(file, use) if found.in_list else [use]:
@@ -590,7 +591,8 @@ class FlagOutsideStateDict(Rule):
     documentation = Documentation(
         what_it_does=(
             "Finds a plain flag of a module (`self.ready = False`) under which its `forward` writes parameters or "
-            "buffers once (`if not self.ready:`) before it sets the flag."
+            "buffers once (`if not self.ready:`) before it sets the flag, and plain counters of the updates of a "
+            "buffer that go into the result with it."
         ),
         why_is_this_bad=(
             "`state_dict()` holds the values that were set, but not the flag: after a reload the flag is as at the "
@@ -618,6 +620,10 @@ class FlagOutsideStateDict(Rule):
             "return self.up(x) + self.shift",
             after="\n    def get_extra_state(self):\n        return self.ready\n",
         ),
+        _module(
+            "self.register_buffer('mean', torch.zeros(4))\nself.steps = 0",
+            "self.steps += 1\nif self.steps % 100 == 0:\n    print(self.steps)\nself.mean.mul_(0.9)\nreturn self.up(x)",
+        ),
         _module("self.hidden = None", "if self.hidden is None:\n    self.hidden = x\nreturn self.up(x) + self.hidden"),
     )
     invalid = (
@@ -627,6 +633,14 @@ class FlagOutsideStateDict(Rule):
                 "if self.training and not self.ready:\n    self.look(x)\nreturn self.up(x) + self.shift",
                 after="\n    @torch.no_grad()\n    def look(self, x):\n        self.shift.copy_(-x.mean(0))\n"
                 "        self.ready = True\n",
+            ),
+            (_FIRST + 1,),
+        ),
+        Invalid(
+            _module(
+                "self.register_buffer('mean', torch.zeros(4))\nself.steps = 0",
+                "if self.training:\n    self.steps += 1\n    self.mean.mul_(0.9).add_(x.mean(0))\n"
+                "return self.up(x) - self.mean / (1 - 0.9 ** max(self.steps, 1))",
             ),
             (_FIRST + 1,),
         ),
@@ -646,9 +660,12 @@ class FlagOutsideStateDict(Rule):
             for assignment in file.nodes(ast.Assign)
             if isinstance(assignment.value, ast.Constant) and (name := own_attribute(assignment.targets[0])) is not None
         }
+        if not candidates:
+            return
+        yield from self._counters(file, candidates)
         code = forward_code(file)
         told: set[tuple[ast.ClassDef, str]] = set()
-        for test in file.nodes(ast.If) if candidates else ():
+        for test in file.nodes(ast.If):
             flags = [name for node in ast.walk(test.test) if (name := own_attribute(node)) in candidates and name]
             owner = code.module_of(test) if flags else None
             method = code.method_of(test) if owner is not None else None
@@ -668,6 +685,31 @@ class FlagOutsideStateDict(Rule):
                         hypothesis={"attribute": name, "written_line": written.lineno},
                         related=((test.test, "tested here"), (written, "saved values are set here")),
                     )
+
+    def _counters(self, file: FileContext, candidates: set[str]) -> Iterator[Hit]:
+        """Counters of calls that go into a result together with a buffer that the same method updates."""
+        code = forward_code(file)
+        for statement in file.nodes(ast.AugAssign):
+            name = own_attribute(statement.target)
+            owner, method = code.module_of(statement), code.method_of(statement)
+            if name not in candidates or name is None or owner is None or method is None or takes_care(owner):
+                continue
+            start = self._plain_flag(file, owner, name) if method in code.reached(owner).values() else None
+            updated = next((u for u in code.all_own_uses(method) if _is_updated_buffer(file, owner, u)), None)
+            read = [
+                use
+                for reached in code.reached(owner).values()
+                for use in code.own_uses(reached, name)
+                if isinstance(use.ctx, ast.Load) and _is_calculated_with(file, use)
+            ]
+            if start is not None and updated is not None and read:
+                yield Hit(
+                    start,
+                    f"`self.{name}` counts the updates of the buffer `self.{updated.attr}` and goes into the result, "
+                    "but `state_dict()` holds the buffer only: after a reload the two do not fit. Make it a buffer.",
+                    hypothesis={"attribute": name, "buffer": updated.attr},
+                    related=((statement, "counted here"), (read[0], "goes into the result here")),
+                )
 
     def _plain_flag(self, file: FileContext, owner: ast.ClassDef, name: str) -> ast.stmt | None:
         for assignment in file.nodes_in(owner, ast.Assign):
@@ -696,6 +738,21 @@ class FlagOutsideStateDict(Rule):
             if saved and (changes_in_place(file, use) or _replaced(file, use)):
                 return use
         return None
+
+
+def _is_updated_buffer(file: FileContext, owner: ast.ClassDef, use: ast.Attribute) -> bool:
+    known = forward_code(file).attributes(owner).get(use.attr)
+    return known is not None and known.content is Content.BUFFER and changes_in_place(file, use)
+
+
+def _is_calculated_with(file: FileContext, use: ast.Attribute) -> bool:
+    """Whether a counter is a number of a formula: an exponent, a divisor, an argument of one of these."""
+    for outer in file.ancestors(use):
+        if isinstance(outer, ast.BinOp):
+            return isinstance(outer.op, (ast.Pow, ast.Div, ast.Mult, ast.Sub))
+        if not isinstance(outer, ast.Call):
+            return False
+    return False
 
 
 def _replaced(file: FileContext, use: ast.Attribute) -> bool:
