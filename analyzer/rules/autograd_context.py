@@ -83,6 +83,14 @@ class SavedTwice(Rule):
             (11,),
         ),
         Invalid(
+            combined(
+                "if x.ndim > 1:\n    ctx.save_for_backward(x)\nctx.save_for_backward(w)\nreturn x * w",
+                "return grad, grad",
+                "x, w",
+            ),
+            (11,),
+        ),
+        Invalid(
             combined("for t in (x, w):\n    ctx.save_for_backward(t)\nreturn x * w", "return grad, grad", "x, w"), (10,)
         ),
         Invalid(

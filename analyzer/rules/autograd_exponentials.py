@@ -59,6 +59,10 @@ class ExponentialRatio(Rule):
         combined("return x.exp()", "return 1 / (1 + torch.exp(-grad))"),
         combined("return x.exp()", "e = torch.exp(grad)\nreturn e / e.sum()"),
         combined("return x.exp()", "e = torch.exp(grad)\nk = torch.exp(-grad)\nreturn k / (1 + e)"),
+        combined("return x.exp()", "e = torch.exp(grad)\nreturn grad / (1 + e) ** 2"),
+        combined(
+            "return x.exp()", "top = grad.max()\nshifted = grad - top\nreturn shifted.exp() / (1 + shifted.exp())"
+        ),
         combined("return x.exp()", "import math\ne = math.exp(2)\nreturn grad * e / (1 + e)"),
     )
     invalid = (
@@ -70,6 +74,9 @@ class ExponentialRatio(Rule):
         ),
         Invalid(combined("return x.exp()", "return torch.exp(grad) / (1 + torch.exp(grad)).pow(2)"), (13,)),
         Invalid(combined("return x.exp()", "return grad.exp() / ((1 + grad.exp()) * (1 + grad.exp()))"), (13,)),
+        # both grow with the same exponential, and neither fits a sigmoid: no fix
+        Invalid(combined("return x.exp()", "e = torch.exp(grad)\nreturn e / (2 + e)"), (14,)),
+        Invalid(combined("return x.exp()", "e = torch.exp(grad)\nreturn e / (1 + e) ** 3"), (14,)),
         Invalid(combined("e = torch.exp(2 * x)\nreturn (e - 1) / (e + 1)", "return grad"), (10,)),
         Invalid(
             combined("return x.exp()", "e = torch.exp(-grad)\nbelow = (1 + e) ** 2\nreturn grad * e / below"), (15,)

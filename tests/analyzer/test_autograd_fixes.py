@@ -3,12 +3,14 @@
 import ast
 
 import pytest
+import torch
 
 from analyzer.engine import AnalyzerOptions, analyze_source
 from analyzer.findings import Finding, FixSafety
 from analyzer.fixing import apply_edits
 from analyzer.registry import all_rules
 from analyzer.rules.base import Rule
+from tests.analyzer.test_autograd_rules import function_class, inputs_of
 
 RULES = [rule for rule in all_rules() if rule.id.startswith("GP3")]
 IDS = frozenset(rule.id for rule in RULES)
@@ -50,6 +52,31 @@ def test_a_fixed_example_is_left_alone(rule: Rule, source: str) -> None:
     assert rule.id in {"GP302"} or len(left) <= len(unfixable), result
     new = {found.rule for found in after} - {found.rule for found in before}
     assert not {found.rule for found in after if found.rule in new and found.severity.value != "note"}, result
+
+
+def outcome(source: str) -> list[torch.Tensor] | None:
+    """The gradients that the Function of an example gives its inputs; None where it raises, as faulty ones may."""
+    function = function_class(source)
+    torch.manual_seed(0)
+    given = inputs_of(function)
+    try:
+        result = function.apply(*[value * 1 for value in given])
+        first = result[0] if isinstance(result, tuple) else result
+        (first * torch.linspace(0.5, 1.5, first.numel(), dtype=first.dtype).view(first.shape)).sum().backward()
+    except (RuntimeError, TypeError, AttributeError, NameError, ValueError, IndexError):
+        return None
+    return [torch.zeros(0) if value.grad is None else value.grad for value in given]
+
+
+@pytest.mark.parametrize(("rule", "source"), [case for case in SOURCES if case.values[0].fix is FixSafety.SAFE])
+def test_a_safe_fix_keeps_the_gradients(rule: Rule, source: str) -> None:
+    if "Function):" not in source:
+        return
+    before = outcome(source)
+    after = outcome(fixed(source, rule.id))
+    if before is not None:
+        assert after is not None
+        torch.testing.assert_close(after, before)
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.fix is not FixSafety.NONE], ids=lambda rule: rule.id)
