@@ -12,7 +12,7 @@ import os
 import tempfile
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -25,11 +25,12 @@ from analyzer.findings import FixSafety
 from analyzer.fixing import FixedSource, fix_source
 from analyzer.pool import Reader
 from api.cli.console import people
-from services.analyses.model import rule_ids
-from services.configuration import read_configuration
+from services.analyses.model import AnalysisOptions
+from services.analyses.reading import known_configuration
+from services.configuration import RuleSelection, is_configured
 from services.problems import BadInputError
 from services.reports.untrusted import one_line
-from services.snapshots.directories import read_directory
+from services.snapshots.places import LocalPlace, local_place
 
 
 class FileChangedError(BadInputError):
@@ -86,10 +87,9 @@ def fix(
     """
     console = people()
     tally = Tally()
-    chosen = rule_ids(tuple(word.strip() for word in rules.split(",") if word.strip())) if rules else None
-    options = AnalyzerOptions(rules=chosen)
+    chosen = AnalysisOptions.parse({"rules": [word.strip() for word in rules.split(",") if word.strip()]}).rules
     for path in paths:
-        for file, fixed, before in _fixed(path, options, unsafe=unsafe):
+        for file, fixed, before in _fixed(path, chosen, unsafe=unsafe):
             _count(tally, fixed)
             if fixed.problem is not None:
                 console.print(f"[yellow]{escape(one_line(file.name))}: not fixed: {escape(one_line(fixed.problem))}[/]")
@@ -105,31 +105,40 @@ def fix(
         raise typer.Exit(1)
 
 
-def _fixed(path: Path, options: AnalyzerOptions, *, unsafe: bool) -> Iterator[tuple[LocalFile, FixedSource, bytes]]:
-    """Every file below a path that has something to fix, with its content before."""
-    root, names = _local_files(path)
-    found = analyze_files(root, names, options=options, processes=os.cpu_count() or 1)
+def _fixed(path: Path, rules: Sequence[str], *, unsafe: bool) -> Iterator[tuple[LocalFile, FixedSource, bytes]]:
+    """Every file below a path that has something to fix, with its content before.
+
+    What the configuration leaves out, files or rules, is left alone.
+    """
+    place = _local_place(path)
+    configuration = known_configuration(place.top)
+    selection = RuleSelection(configuration, select=rules)
+    found = selection.applied(
+        analyze_files(
+            place.base,
+            configuration.files(place.asked),
+            options=AnalyzerOptions(rules=selection.rules),
+            processes=os.cpu_count() or 1,
+            beside=place.names,
+        )
+    )
     with_fixes = sorted({finding.region.path for finding in found.findings if finding.fix.safety is not FixSafety.NONE})
-    reader = Reader(root, names, options)
+    reader = Reader(place.base, place.names, AnalyzerOptions(rules=selection.rules))
     for name in with_fixes:
-        file = LocalFile(root / PurePosixPath(name), name)
+        file = LocalFile(place.base / PurePosixPath(name), name)
         before = file.place.read_bytes()
+        options = AnalyzerOptions(rules=selection.rules_at(name))
         yield file, fix_source(before, name, unsafe=unsafe, options=options, surroundings=reader.surroundings), before
 
 
-def _local_files(path: Path) -> tuple[Path, list[str]]:
-    """The Python files that `gradproof check` would read at this path, relative to a directory."""
+def _local_place(path: Path) -> LocalPlace:
+    """The Python files that `gradproof check` would read at this path."""
     shown = one_line(str(path))
     if not path.exists():
         raise NotLocalError(f"there is no file or directory {shown}", path=shown)
     if path.is_file() and path.suffix != ".py":
         raise NotLocalError(f"{shown} is no Python file (.py)", path=shown)
-    top = path.resolve()
-    if path.is_file():
-        return top.parent, [top.name]
-    with read_directory(path) as tree:
-        names = read_configuration(top).files(name for name in tree if name.endswith(".py"))
-        return (top.parent if tree.prefix else top), sorted(names)
+    return local_place([str(path)], (".py",), is_configured)
 
 
 def _write(file: LocalFile, before: bytes, after: bytes) -> None:

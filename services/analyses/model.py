@@ -46,7 +46,7 @@ class AnalysisOptions(BaseModel):
     @classmethod
     def _rules_exist(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
-            if not rule_ids((name,)):
+            if not rules_named((name,)):
                 raise ValueError(f"there is no rule {name!r}")
         return tuple(sorted(set(value)))
 
@@ -60,11 +60,6 @@ class AnalysisOptions(BaseModel):
             place = ".".join(str(part) for part in first["loc"])
             message = str(first["msg"]).removeprefix("Value error, ")
             raise InvalidOptionsError(f"options{'.' if place else ''}{place}: {message}", option=place) from None
-
-
-def rule_ids(names: tuple[str, ...]) -> frozenset[str]:
-    """The ids of the rules with these ids, names, or beginnings of ids."""
-    return rules_named(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from analyzer.findings import Finding, Severity, StaticAnalysis
 from analyzer.registry import all_rules, rules_named
 from services.configuration.errors import ConfigurationError, Mistake
 from services.configuration.model import Configuration, PathRules
+from services.gates.policy import RuleMode
 from services.snapshots.patterns import Coverage, parse_patterns
 
 _ENGINE_NOTES: Final = "GP0"
@@ -32,7 +33,7 @@ class RuleSelection:
         self._silent: dict[str, frozenset[str]] = {}
         self._spent = 0.0
         selected = select or configuration.select
-        ignored = rules_named((*ignore, *configuration.ignore))
+        ignored = rules_named((*ignore, *configuration.ignore)) | _switched_off(configuration)
         self.rules: frozenset[str] | None = None
         if selected:
             self.rules = rules_named((*selected, _ENGINE_NOTES)) - ignored
@@ -56,6 +57,13 @@ class RuleSelection:
             ),
         )
 
+    def rules_at(self, path: str) -> frozenset[str] | None:
+        """The rules that speak in one file; None for all. Raises `ConfigurationError` as `applied` does."""
+        silent = self._silent_at(path)
+        if not silent:
+            return self.rules
+        return (self.rules if self.rules is not None else _all_but(())) - silent
+
     def _graded(self, finding: Finding) -> Finding:
         """The rule's id decides, then its name, then the longest beginning of its id."""
         keys = [finding.rule, finding.name, *(finding.rule[:length] for length in range(len(finding.rule), 0, -1))]
@@ -63,7 +71,9 @@ class RuleSelection:
         return finding if severity is None else replace(finding, severity=severity)
 
     def _speaks(self, finding: Finding) -> bool:
-        path = finding.region.path
+        return finding.rule not in self._silent_at(finding.region.path)
+
+    def _silent_at(self, path: str) -> frozenset[str]:
         if path not in self._silent:
             start = time.monotonic()
             self._silent[path] = frozenset().union(*(part.silent_at(path) for part in self._per_path))
@@ -71,7 +81,7 @@ class RuleSelection:
             if self._spent > _MATCHING_SECONDS:
                 message = f"the patterns take longer than {_MATCHING_SECONDS} seconds to match"
                 raise ConfigurationError(self._configuration.file or "", [Mistake(1, "per_path", message)])
-        return finding.rule not in self._silent[path]
+        return self._silent[path]
 
 
 class _Part:
@@ -86,6 +96,14 @@ class _Part:
 
     def silent_at(self, path: str) -> frozenset[str]:
         return self._silent if self._coverage.covers(path) else frozenset()
+
+
+def _switched_off(configuration: Configuration) -> frozenset[str]:
+    """Rules of mode `off`: what says nothing need not run."""
+    if not configuration.rules:
+        return frozenset()
+    policy = configuration.gate_policy
+    return frozenset(rule.id for rule in all_rules() if policy.mode(rule.id, rule.name) is RuleMode.OFF)
 
 
 def _all_but(words: Iterable[str]) -> frozenset[str]:

@@ -149,3 +149,26 @@ def test_what_can_not_be_fixed_is_named(fix: FixCommand, tmp_path: Path, name: s
     assert code == 2
     assert said in err
     assert name in err
+
+
+def test_what_the_configuration_leaves_out_is_left_alone(fix: FixCommand, module: Path) -> None:
+    configuration = module.parent / "gradproof.toml"
+    for text in (
+        'exclude = ["layers.py"]\n',
+        'ignore = ["GP114"]\n',
+        'rules = { GP114 = "off" }\n',
+        '[[per_path]]\npaths = ["*.py"]\nignore = ["GP114"]\n',
+    ):
+        configuration.write_text(text)
+        fix(module.parent)
+        fix(module)
+        assert TRAP in module.read_text(), text
+    configuration.write_text('[[per_path]]\npaths = ["other/"]\nignore = ["GP114"]\n')
+    fix(module)
+    assert MENDED in module.read_text()
+
+
+def test_rules_that_do_not_exist_are_refused(fix: FixCommand, module: Path) -> None:
+    code, _, err = fix(module, "--rules", "GP777")
+    assert code == 2
+    assert "GP777" in err
