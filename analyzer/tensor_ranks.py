@@ -299,11 +299,25 @@ def _stretched(expression: ast.expr) -> tuple[ast.expr, int] | None:
         rest = [e for e in entries if not (isinstance(e, ast.Constant) and e.value is None)]
         if len(new) == 1 and all(isinstance(e, ast.Slice) for e in rest) and len(rest) <= 2:
             return expression.value, new[0]
+    if isinstance(expression, ast.Call) and terminal_name(expression.func) == "rearrange":
+        return _rearranged(expression)
     if isinstance(expression, ast.Call) and terminal_name(expression.func) == "unsqueeze" and len(expression.args) == 1:
         axis = expression.args[0]
         place = {"1": 1, "2": 2, "-1": 2, "-2": 1}.get(ast.unparse(axis))
         if place is not None and isinstance(expression.func, ast.Attribute):
             return expression.func.value, place
+    return None
+
+
+def _rearranged(call: ast.Call) -> tuple[ast.expr, int] | None:
+    """`rearrange(ok, 'b j -> b 1 j')`, with `()` for `1` as well."""
+    pattern = call.args[1] if len(call.args) == 2 else None
+    if not isinstance(pattern, ast.Constant) or not isinstance(pattern.value, str):
+        return None
+    before, _, behind = (side.split() for side in pattern.value.partition("->"))
+    new = [place for place, axis in enumerate(behind) if axis in ("1", "()")]
+    if len(before) == 2 and len(behind) == 3 and len(new) == 1 and behind[0] == before[0]:
+        return call.args[0], new[0]
     return None
 
 

@@ -270,6 +270,8 @@ class LayerBuiltInForward(Rule):
         "        return self.head(x)\n",
         _FORWARD + "        if not hasattr(self, 'head'):\n            self.head = nn.Linear(x.shape[-1], 2)\n"
         "        return self.head(x)\n",
+        # a method that builds, for __init__
+        _FORWARD + "        return self.fc(x)\n\n    def make(self, x):\n        return nn.Linear(4, 4)(x)\n",
         # nothing to train and no mode
         _FORWARD + "        return nn.ReLU()(self.fc(x))\n",
         _FORWARD + "        return nn.LayerNorm(4, elementwise_affine=False)(self.fc(x))\n",
@@ -286,6 +288,11 @@ class LayerBuiltInForward(Rule):
         Invalid(_FORWARD + "        return self.fc(nn.Dropout(0.5)(x))\n", (_FIRST,)),
         Invalid(_FORWARD + "        drop = nn.Dropout(p=0.1)\n        return self.fc(drop(x))\n", (_FIRST,)),
         Invalid(_FORWARD + "        return nn.BatchNorm1d(4)(self.fc(x))\n", (_FIRST,)),
+        Invalid(_FORWARD + "        self.drop = nn.Dropout(0.5)\n        return self.drop(x)\n", (_FIRST,)),
+        Invalid(
+            _FORWARD + "        return self.mix(x)\n\n    def mix(self, x):\n        return nn.Dropout(0.5)(x)\n",
+            (_FIRST + 3,),
+        ),
         Invalid(_FORWARD + "        head = nn.Linear(4, 2).to(x.device)\n        return head(self.fc(x))\n", (_FIRST,)),
         Invalid(
             _FORWARD + "        head = nn.Sequential(nn.Linear(4, 2), nn.ReLU())\n        return head(self.fc(x))\n",
@@ -297,7 +304,7 @@ class LayerBuiltInForward(Rule):
         for call in file.calls(*_TRAINED, *_MODAL):
             qualified = file.qualified_name(call.func) or ""
             method = file.enclosing_function(call)
-            if not qualified.startswith("torch.nn.") or method is None or method.name != "forward":
+            if not qualified.startswith("torch.nn.") or method is None or not _runs_with_forward(file, method):
                 continue
             owner = file.parent(method)
             if not isinstance(owner, ast.ClassDef) or not any(_text(base).endswith("Module") for base in owner.bases):
@@ -318,6 +325,20 @@ class LayerBuiltInForward(Rule):
             )
 
 
+def _runs_with_forward(file: FileContext, method: FunctionNode) -> bool:
+    """Whether a method is `forward`, or is called as `self.method(…)` by a `forward` of the same class."""
+    if method.name == "forward":
+        return True
+    owner = file.parent(method)
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and file.source(call.func.value) == "self"
+        and file.enclosing_class(call) is owner
+        and getattr(file.enclosing_function(call), "name", "") == "forward"
+        for call in file.calls(method.name)
+    )
+
+
 def _has_state(call: ast.Call, short: str) -> bool:
     flag = keyword(call, "elementwise_affine" if short in ("LayerNorm", "RMSNorm") else "affine")
     plain = isinstance(flag, ast.Constant) and flag.value is False
@@ -335,9 +356,16 @@ def _is_used_here(file: FileContext, call: ast.Call) -> bool:
             if outer.func is node and not isinstance(outer.func, ast.Attribute):
                 return True
         elif isinstance(outer, ast.stmt):
-            return isinstance(outer, ast.Assign) and _is_local_layer(file, outer)
+            return isinstance(outer, ast.Assign) and (_is_local_layer(file, outer) or _is_kept_anew(file, outer))
         node = outer
     return False
+
+
+def _is_kept_anew(file: FileContext, assignment: ast.Assign) -> bool:
+    """`self.drop = nn.Dropout(p)` as a statement of the method itself: replaced in every call."""
+    target = assignment.targets[0]
+    is_own = isinstance(target, ast.Attribute) and file.source(target.value) == "self"
+    return is_own and isinstance(file.parent(assignment), (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def _is_local_layer(file: FileContext, assignment: ast.Assign) -> bool:

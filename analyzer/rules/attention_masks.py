@@ -252,7 +252,7 @@ class MaskBatchMeetsHeads(Rule):
             "import torch\nfrom einops import rearrange\n\n\ndef attend(q, k, ok, heads):\n"
             "    q, k = map(lambda t: rearrange(t, 'b n (h d) -> b h n d', h=heads), (q, k))\n"
             "    score = torch.einsum('b h i d, b h j d -> b h i j', q, k)\n"
-            "    pair = ok[:, :, None] & ok[:, None, :]\n"
+            "    pair = rearrange(ok, 'b i -> b i 1') & rearrange(ok, 'b j -> b () j')\n"
             "    return torch.where(pair, score, -1e4).softmax(-1)\n",
             (9,),
         ),

@@ -183,8 +183,16 @@ def is_trained(file: FileContext, value: ast.Call) -> bool:
     short = qualified.rpartition(".")[2]
     if short == "Sequential":
         return any(isinstance(item, ast.Call) and is_trained(file, item) for item in value.args)
+    if short == "ModuleList" and len(value.args) == 1:
+        return any(is_trained(file, item) for item in _listed(value.args[0]))
     frozen = any(is_false(keyword(value, name)) for name in ("affine", "elementwise_affine", "requires_grad"))
     return short in _TRAINED and not frozen
+
+
+def _listed(layers: ast.expr) -> Iterator[ast.Call]:
+    """The calls that make the entries of a list or of a comprehension."""
+    entries = [layers.elt] if isinstance(layers, (ast.ListComp, ast.GeneratorExp)) else getattr(layers, "elts", [])
+    yield from (entry for entry in entries if isinstance(entry, ast.Call))
 
 
 def _read_attributes(file: FileContext) -> dict[str, int]:
@@ -247,6 +255,9 @@ class LayerResultUnused(Rule):
         _HEAD + _NET + "        y = self.norm(self.fc(x))\n        return lambda: y\n",
         # its gradient is wanted from elsewhere
         _HEAD + _NET + "        y = self.norm(self.fc(x))\n        del y\n        return self.norm(x)\n",
+        _HEAD + "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.heads = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])\n\n"
+        "    def forward(self, x, i):\n        outs = [head(x) for head in self.heads]\n        return outs[i]\n",
         # all states are read
         _HEAD + "class Net(nn.Module):\n    def __init__(self, depth, tap):\n        super().__init__()\n"
         "        self.tap = tap\n        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(depth)])\n\n"
@@ -280,6 +291,12 @@ class LayerResultUnused(Rule):
         ),
         Invalid(_HEAD + _NET + "        self.norm(x)\n        return self.fc(x)\n", (12,)),
         Invalid(
+            _HEAD + "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.heads = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])\n\n"
+            "    def forward(self, x):\n        outs = [head(x) for head in self.heads]\n        return outs[-1]\n",
+            (11,),
+        ),
+        Invalid(
             _HEAD + _NET + "        y = self.fc(x)\n        y = self.norm(x)\n        return torch.relu(y)\n", (12,)
         ),
         Invalid(
@@ -304,6 +321,7 @@ class LayerResultUnused(Rule):
             if isinstance(owner, ast.ClassDef):
                 yield from _dropped(file, owner, forward)
                 yield from _past_the_tap(file, owner, forward)
+                yield from _side_by_side(file, owner, forward)
 
 
 def _dropped(file: FileContext, owner: ast.ClassDef, forward: FunctionNode) -> Iterator[Hit]:
@@ -367,6 +385,33 @@ def _other_calls(file: FileContext, forward: FunctionNode, call: ast.Call) -> bo
         item for item in file.nodes_in(owner, ast.Attribute) if item.attr == name and isinstance(item.ctx, ast.Load)
     ]
     return len(reads) > 1
+
+
+def _side_by_side(file: FileContext, owner: ast.ClassDef, forward: FunctionNode) -> Iterator[Hit]:
+    """`outs = [head(x) for head in self.heads]` with nothing but `outs[-1]` read afterwards."""
+    for statement in file.nodes_in(forward, ast.Assign):
+        found, target = statement.value, statement.targets[0]
+        if not isinstance(found, ast.ListComp) or len(found.generators) != 1 or not isinstance(target, ast.Name):
+            continue
+        layers = found.generators[0].iter
+        name = layers.attr if isinstance(layers, ast.Attribute) and file.source(layers.value) == "self" else ""
+        made = self_assignments(file, owner).get(name, [])
+        if len(made) != 1 or not isinstance(made[0], ast.Call) or not is_trained(file, made[0]):
+            continue
+        uses = [n for n in file.nodes_in(forward, ast.Name) if n.id == target.id and isinstance(n.ctx, ast.Load)]
+        tap = file.parent(uses[0]) if len(uses) == 1 else None
+        if isinstance(tap, ast.Subscript) and tap.value is uses[0] and _is_one_entry(tap.slice):
+            yield Hit(
+                found,
+                f"All of `self.{name}` run, but only `{file.source(tap)}` is used: the others never reach the output, "
+                f"and get no gradient.",
+                related=((tap, "only this result is used"),),
+            )
+
+
+def _is_one_entry(index: ast.expr) -> bool:
+    number = index.operand if isinstance(index, ast.UnaryOp) else index
+    return _is_fixed(index) or (isinstance(number, ast.Constant) and isinstance(number.value, int))
 
 
 def _past_the_tap(file: FileContext, owner: ast.ClassDef, forward: FunctionNode) -> Iterator[Hit]:
