@@ -49,7 +49,8 @@ class FileContext:
     """One parsed file. `path` is relative to the snapshot, `module` its dotted name, `text` the decoded source.
 
     `deadline` is the value of `time.monotonic()` from which `check_deadline` raises. `package` knows the other files
-    of the snapshot; without it, what they define is unknown.
+    of the snapshot; without it, what they define is unknown. `minimum_torch` is the oldest torch that the project says
+    it runs with (`2.1`), if it says so.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class FileContext:
         tree: ast.Module,
         deadline: float = float("inf"),
         package: Package | None = None,
+        minimum_torch: str | None = None,
     ) -> None:
         self.path = path
         self.module = module
@@ -68,6 +70,7 @@ class FileContext:
         self.tree = tree
         self._deadline = deadline
         self._package = package
+        self.minimum_torch = minimum_torch
 
     def release(self) -> None:
         """Lets go of everything, so that the tree is freed at once: it and the analyses hold each other."""

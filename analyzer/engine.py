@@ -7,6 +7,7 @@ finding of its own (GP001, GP002), and the others go on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from analyzer.cache import ResultCache, SourceFile
@@ -16,6 +17,7 @@ from analyzer.modules import ModuleLayout
 from analyzer.options import DEFAULT_OPTIONS, AnalyzerOptions
 from analyzer.outline import Outline
 from analyzer.pool import WORTH_A_POOL, FileOutcome, Reader, read_in_processes
+from analyzer.requirements import minimum_torch_of
 from analyzer.source import collection_paused
 from analyzer.targets import targets_of
 
@@ -38,6 +40,8 @@ def analyze_files(
     results are kept from one run to the next.
     """
     distinct = sorted(set(paths))
+    if options.minimum_torch is None:
+        options = replace(options, minimum_torch=minimum_torch_of(root))
     reader = Reader(root, sorted({*distinct, *beside}), options)
     try:
         with collection_paused():

@@ -166,6 +166,7 @@ def _analyze_module(text: str, path: str, surroundings: Surroundings, options: A
         tree=tree,
         deadline=deadline,
         package=surroundings.package,
+        minimum_torch=options.minimum_torch,
     )
     lines = text.count("\n") + (not text.endswith("\n") and bool(text))
     try:

@@ -9,8 +9,9 @@ import ast
 from collections.abc import Iterable
 
 from analyzer.context import FileContext
-from analyzer.facts import SAME_ARGUMENTS, Deprecation, deprecations, signatures
+from analyzer.facts import SAME_ARGUMENTS, Deprecation, deprecations, history, signatures
 from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.requirements import release, script_bound
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.torch_names import torch_names
 from analyzer.version_guards import asked_names, is_guarded
@@ -57,6 +58,8 @@ class DeprecatedTorchName(Rule):
         "from mine import autocast\n\n\ndef f(x):\n    with autocast():\n        return x\n",
         "import torch\n\n\ndef f(torch, x):\n    return torch.ger(x, x)\n",
         "import torch.nn as nn\n\nTABLE = {'uniform': nn.init.uniform}\n\n\ndef f(m: nn.NLLLoss2d):\n    return m\n",
+        # `torch.amp.GradScaler` came with 2.3
+        "# /// script\n# dependencies = ['torch>=2.1']\n# ///\nimport torch\nscaler = torch.cuda.amp.GradScaler()\n",
         # imported and handed on, never used here
         "from torch.cuda.amp import GradScaler\n\n__all__ = ['GradScaler']\n",
         "import torch\n\n\ndef f(w):\n    return torch.nn.utils.parametrizations.weight_norm(w)\n",
@@ -86,7 +89,7 @@ class DeprecatedTorchName(Rule):
         asked: frozenset[str] | None = None
         for node, dotted in torch_names(file).uses:
             entry = deprecations().deprecated(dotted)
-            if entry is None or not _runs(file, node):
+            if entry is None or not _runs(file, node) or _is_needed(file, entry):
                 continue
             if asked is None:
                 asked = asked_names(file)
@@ -111,6 +114,13 @@ def _runs(file: FileContext, node: ast.expr) -> bool:
     if isinstance(parent, ast.Call):
         return parent.func is node
     return isinstance(parent, ast.ClassDef) or _decorates(file, node)
+
+
+def _is_needed(file: FileContext, entry: Deprecation) -> bool:
+    """Whether the oldest torch that the project runs with lacks the replacement."""
+    declared = script_bound(file.text) or file.minimum_torch
+    since = history().since(entry.replacement)
+    return declared is not None and since is not None and release(since) > release(declared)
 
 
 def _import_is_guarded(file: FileContext, name: str) -> bool:

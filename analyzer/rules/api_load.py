@@ -8,8 +8,10 @@ from collections.abc import Iterable
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.requirements import release, script_bound
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 
+_SAFE_BY_DEFAULT = (2, 6)
 _END_OF_CALL = re.compile(r"\s*,?\s*\)")
 
 
@@ -43,6 +45,7 @@ class LoadWithoutWeightsOnly(Rule):
         "import torch\nimport numpy as np\ndef f(p):\n    return np.load(p), torch.jit.load(p)\n",
         "import torch\ndef f(load, p):\n    return load(p)\n",
         "import torch\nif torch.__version__ >= '2.6':\n    x = torch.load('a')\n",
+        "# /// script\n# dependencies = ['torch>=2.6']\n# ///\nimport torch\nx = torch.load('a')\n",
     )
     invalid = (
         Invalid("import torch\ndef f(p):\n    return torch.load(p)\n", (3,)),
@@ -55,6 +58,9 @@ class LoadWithoutWeightsOnly(Rule):
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every call of `torch.load` that leaves it to the version."""
+        declared = script_bound(file.text) or file.minimum_torch
+        if declared is not None and release(declared) >= _SAFE_BY_DEFAULT:
+            return
         for call in file.calls("load"):
             if file.qualified_name(call.func) != "torch.load" or _says(call) or _is_versioned(file, call):
                 continue
