@@ -30,6 +30,7 @@ _VERDICT_STYLE = {
     "skipped": "dim",
     "error": "yellow",
 }
+_FIX_WORDS = {"safe": "a safe fix (`gradproof fix`)", "unsafe": "an unsafe one (`gradproof fix --unsafe`)"}
 _NAMED = 4
 _LONGEST_NAME = 48
 _LONGEST_DIFF = 12
@@ -281,9 +282,10 @@ class _Writer:
         )
         read = f"{_counted(report.snapshot.files, 'file')}, {_counted(report.snapshot.lines, 'line')} read"
         read += f": {found or 'nothing found'}"
-        fixable = sum(bool(finding.fix.edits) for finding in report.findings)
-        if fixable:
-            read += f", {fixable} with a fix (`gradproof fix`)"
+        fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix.edits and not finding.cell)
+        if fixes:
+            offered = [f"{fixes[safety]} with {words}" for safety, words in _FIX_WORDS.items() if fixes[safety]]
+            read += f", {' and '.join(offered)}"
         known = sum(not finding.is_new for finding in report.findings)
         if known:
             read += f"; {known} known and not shown"
