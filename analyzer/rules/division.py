@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import operation_behind, removable_singularity
+from analyzer.overlaps import is_overlap
 from analyzer.provenance import out_of_network
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
@@ -212,6 +213,11 @@ class UnprotectedDivision(Rule):
         # selected by its own value before the division
         "import torch\ndef f(x):\n    n = x.norm(dim=-1)\n    return 1 / n[n > 0]\n",
         "import torch\ndef f(x, y):\n    n = x.norm(dim=-1)\n    n[n == 0] = 1.0\n    return y / n\n",
+        # smoothed, or of probabilities, which are never all zero
+        "import torch\ndef dice(p, t, smooth=1.0):\n    inter = (p * t).sum()\n"
+        "    return 1 - (2 * inter + smooth) / (p.sum() + t.sum() + smooth)\n",
+        "import torch\ndef dice(x, t):\n    p = x.sigmoid()\n"
+        "    return 2 * (p * t).sum() / (p.sum() + t.abs().sum())\n",
         # tested before
         "import torch\ndef f(x, y):\n    n = x.norm()\n    if n == 0:\n        return y\n    return y / n\n",
         "import torch\ndef f(x, y):\n    n = x.norm()\n    assert (n > 0).all()\n    return y / n\n",
@@ -250,11 +256,23 @@ class UnprotectedDivision(Rule):
         # a test of something else is no guard
         Invalid("import torch\ndef f(x, y):\n    if y is None:\n        return x\n    return y / x.norm()\n", (5,)),
         Invalid("import torch\ndef f(x, y):\n    if x.dim() == 2:\n        return y / x.norm()\n    return y\n", (4,)),
+        # overlaps of two empty masks
+        Invalid(
+            "import torch\ndef dice(p, t):\n    inter = (p * t).sum()\n"
+            "    return 1 - 2 * inter / (p.sum() + t.sum())\n",
+            (4,),
+        ),
+        Invalid(
+            "import torch\ndef iou(p, t):\n    inter = (p * t).sum(dim=1)\n"
+            "    union = p.sum(dim=1) + t.sum(dim=1) - inter\n    return inter / union\n",
+            (5,),
+        ),
         # an empty selection
         Invalid("import torch\ndef f(l, mask):\n    return (l * mask).sum() / mask.sum()\n", (3,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
+        yield from _overlaps(file)
         for singular, judgement in _hazards(file, normalising=False):
             value = judgement.value
             origin = f" `{shown(file, value.origin)}` is zero {value.zero_because}:" if value.origin else ""
@@ -269,6 +287,29 @@ class UnprotectedDivision(Rule):
                 related=path_of(file, singular, judgement),
                 fix=_floor(file, singular, judgement),
             )
+
+
+def _overlaps(file: FileContext) -> Iterator[Hit]:
+    """Dice scores and intersections over unions: nothing is known of the masks but that both can be empty."""
+    for singular in file.singularities.of(Form.DIVISION):
+        if singular.numerator is None or not is_overlap(file, singular.numerator, singular.operand):
+            continue
+        judgement = file.singularities.judge(singular)
+        if judgement.value.zero is Zero.CERTAIN_ORIGIN or judgement.guarded:
+            continue
+        if judgement.surroundings is not Surroundings.DIFFERENTIATED:
+            continue
+        yield Hit(
+            node=singular.node,
+            message=(
+                f"`{shown(file, singular.operand)}` is zero where both masks are empty: the score is 0 / 0 = NaN "
+                "there, and so is every gradient. Add the same small number above and below the line."
+            ),
+            confidence=Confidence.MEDIUM,
+            hypothesis=hypothesis(file, singular),
+            related=((singular.operand, "nothing is added here for two empty masks"),),
+            fix=floored(file, singular.operand, FixSafety.UNSAFE),
+        )
 
 
 class HandNormalisation(Rule):

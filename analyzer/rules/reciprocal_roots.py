@@ -108,11 +108,20 @@ class ReciprocalRootAtZero(Rule):
                     f"`{shown(file, singular.operand)}` is zero {value.zero_because}, and nothing is added to it: "
                     f"{place(judgement)} there."
                 ),
-                severity=Severity.NOTE if judgement.surroundings is Surroundings.UNRECORDED else None,
+                severity=Severity.NOTE if _is_value_only(file, singular.node, judgement) else None,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
                 fix=floored(file, singular.operand, FixSafety.UNSAFE),
             )
+
+
+def _is_value_only(file: FileContext, node: ast.AST, judgement: Judgement) -> bool:
+    """Whether no gradient is recorded, or the operand is a count from elsewhere, of which its own code knows more."""
+    if judgement.surroundings is Surroundings.UNRECORDED:
+        return True
+    origin = judgement.value.origin
+    is_own = origin is not None and file.enclosing_function(origin) is file.enclosing_function(node)
+    return judgement.value.gradient is Gradient.NO and not is_own
 
 
 def _is_without_gradient(judgement: Judgement) -> bool:
