@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch_facts.history import Sources, history_document
+from torch_facts.names import existing_names
 
 PATH = Path(__file__).parent.parent / "analyzer" / "facts" / "torch_history.json"
 
@@ -24,7 +25,7 @@ def main(arguments: list[str]) -> int:
         return 2
     versions = [Sources.of_wheel(Path(argument)) for argument in arguments]
     versions.append(Sources.of_directory(torch.__version__, Path(torch.__file__).parent))
-    text = json.dumps(history_document(versions), separators=(",", ":"), sort_keys=True) + "\n"
+    text = json.dumps(history_document(versions, existing_names()[0]), separators=(",", ":"), sort_keys=True) + "\n"
     PATH.write_text(text)
     sys.stdout.write(f"wrote {PATH.name}: {len(text)} bytes\n")
     return 0

@@ -158,7 +158,8 @@ class BranchOnTensorValue(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every branch in a compiled function or a module's forward whose test is a tensor's value."""
         regions = compiled_regions(file)
-        for branch in (*file.nodes(ast.If), *file.nodes(ast.While), *file.nodes(ast.IfExp)):
+        branches: list[_Branch] = [*file.nodes(ast.If), *file.nodes(ast.While), *file.nodes(ast.IfExp)]
+        for branch in branches:
             function = file.enclosing_function(branch)
             if function is None:
                 continue

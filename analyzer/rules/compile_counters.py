@@ -127,7 +127,9 @@ class IntegerChangedInForward(Rule):
         owner = file.enclosing_class(forward)
         if owner is None:
             return
-        for statement in (*file.nodes_in(method, ast.AugAssign), *file.nodes_in(method, ast.Assign)):
+        changes: list[ast.AugAssign | ast.Assign] = [*file.nodes_in(method, ast.AugAssign)]
+        changes.extend(file.nodes_in(method, ast.Assign))
+        for statement in changes:
             name = _counted(statement)
             if name is None or asks_for_compiling(file, statement):
                 continue
@@ -136,7 +138,7 @@ class IntegerChangedInForward(Rule):
                 continue
             region = compiled_regions(file).of(statement)
             read = _is_read(file, forward, name, statement) or _is_read(file, method, name, statement)
-            related = ((first, "an integer from here on"),)
+            related: tuple[tuple[ast.AST, str], ...] = ((first, "an integer from here on"),)
             if region is not None:
                 related = (*related, (region.node, "compiled here"))
             yield Hit(
@@ -170,6 +172,7 @@ def _with_helpers(file: FileContext, forward: FunctionNode) -> Iterator[Function
 
 def _counted(statement: ast.AugAssign | ast.Assign) -> str | None:
     """The attribute that a statement counts up or down by a literal."""
+    target: ast.expr
     if isinstance(statement, ast.AugAssign):
         target, operator, step = statement.target, statement.op, statement.value
     else:
@@ -188,7 +191,9 @@ def _counted(statement: ast.AugAssign | ast.Assign) -> str | None:
 def _integer_start(file: FileContext, owner: ast.ClassDef, name: str) -> ast.AST | None:
     """Where the class sets an attribute to an integer literal, if that is all it is ever set to at the start."""
     found: ast.AST | None = None
-    for statement in (*file.nodes_in(owner, ast.Assign), *file.nodes_in(owner, ast.AnnAssign)):
+    settings: list[ast.Assign | ast.AnnAssign] = [*file.nodes_in(owner, ast.Assign)]
+    settings.extend(file.nodes_in(owner, ast.AnnAssign))
+    for statement in settings:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         if not any(_names(target, name, statement, owner, file) for target in targets):
             continue

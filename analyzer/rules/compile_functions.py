@@ -73,7 +73,9 @@ class BackwardBranchesOnData(Rule):
         for owner in file.autograd_functions:
             for method in owner.body:
                 if isinstance(method, ast.FunctionDef) and method.name == "backward":
-                    for branch in (*file.nodes_in(method, ast.If), *file.nodes_in(method, ast.While)):
+                    branches: list[ast.If | ast.While] = [*file.nodes_in(method, ast.If)]
+                    branches.extend(file.nodes_in(method, ast.While))
+                    for branch in branches:
                         yield from self._branch(file, branch, owner)
 
     def _branch(self, file: FileContext, branch: ast.If | ast.While, owner: ast.ClassDef) -> Iterator[Hit]:

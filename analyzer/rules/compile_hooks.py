@@ -188,7 +188,7 @@ def _is_taken_off(file: FileContext, function: FunctionNode, call: ast.Call) -> 
         other for other in file.calls("remove") if file.enclosing_function(other) is function
     )
     return any(
-        name is None or dotted_name(other.func.value) == name  # type: ignore[attr-defined]
+        name is None or dotted_name(other.func.value) == name
         for other in removed
         if isinstance(other.func, ast.Attribute) and not other.args
     )

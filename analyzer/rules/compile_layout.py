@@ -18,6 +18,7 @@ _TURNING_ATTRIBUTES = frozenset({"T", "mT", "H", "mH"})
 _THINNING_METHODS = frozenset(
     {"expand", "expand_as", "broadcast_to", "narrow", "select", "diagonal", "unfold", "chunk", "split", "unbind"}
 )
+_DIVIDING = frozenset({"chunk", "split", "unbind"})
 # One result element for each operand element: the operations whose eager kernels happen to keep the layout.
 _ELEMENTWISE = frozenset(
     {
@@ -215,8 +216,9 @@ def _part(file: FileContext, name: ast.Name) -> ast.expr | None:
     """`x.chunk(2)` of `a, b = x.chunk(2)`."""
     for binding in file.values.definitions(name):
         source = binding.value
-        is_call = binding.element is not None and isinstance(source, ast.Call)
-        if is_call and terminal_name(source.func) in ("chunk", "split", "unbind"):  # type: ignore[union-attr]
+        if binding.element is None or not isinstance(source, ast.Call):
+            continue
+        if terminal_name(source.func) in _DIVIDING:
             return source
     return None
 

@@ -144,11 +144,9 @@ def _number(file: FileContext, expression: ast.expr) -> float | None:
 
 
 def _quotient(expression: ast.BinOp) -> float | None:
-    left, right = expression.left, expression.right
-    if not (isinstance(left, ast.Constant) and isinstance(right, ast.Constant)):
-        return None
-    numbers = isinstance(left.value, (int, float)) and isinstance(right.value, (int, float))
-    return left.value / right.value if numbers and right.value else None  # type: ignore[operator]
+    values = [side.value for side in (expression.left, expression.right) if isinstance(side, ast.Constant)]
+    numbers = [float(value) for value in values if isinstance(value, (int, float))]
+    return numbers[0] / numbers[1] if len(numbers) == 2 and numbers[1] else None
 
 
 def _definition(file: FileContext, expression: ast.expr) -> ast.expr | None:

@@ -1,5 +1,6 @@
-"""The generated facts say what the installed torch does: about saved tensors, in-place writes and existing names."""
+"""The generated facts say what the installed torch does: saved tensors, in-place writes, names, and its interface."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.testing._internal.common_methods_invocations import op_db
 
-from analyzer.facts import names, operations
-from analyzer.facts.loader import RESULT
+from analyzer.facts import deprecations, graph_breaks, history, names, operations, signatures
+from analyzer.facts.loader import RESULT, read_facts
 
 ROOT = Path(__file__).parents[2]
 
@@ -140,3 +142,116 @@ def test_open_and_lazily_loaded_places_are_not_judged(dotted: str) -> None:
 
 def test_the_facts_name_the_version_they_were_made_from() -> None:
     assert operations().version == names().version == torch.__version__.partition("+")[0]
+
+
+# --- what torch says of its own interface ---------------------------------------------------------------------------
+
+
+def full_value(dotted: str) -> object:
+    value: object = torch
+    for part in dotted.split(".")[1:]:
+        value = getattr(value, part)
+    return value
+
+
+def valid_calls() -> list[tuple[str, int, tuple[str, ...]]]:
+    """How torch's own tests call its functions: (name, positional arguments, keywords)."""
+    found: set[tuple[str, int, tuple[str, ...]]] = set()
+    for operator in op_db:
+        name = f"torch.{operator.name}"
+        if not signatures().known(name) or operator.op is not full_value(name):
+            continue
+        try:
+            samples = list(operator.sample_inputs("cpu", torch.float32))
+        except (RuntimeError, AssertionError, ModuleNotFoundError):
+            continue
+        found.update((name, 1 + len(sample.args), tuple(sorted(sample.kwargs))) for sample in samples)
+    return sorted(found)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_call_that_torch_tests_itself_with_fits_the_signatures() -> None:
+    calls = valid_calls()
+    assert len({name for name, _, _ in calls}) > 250
+    assert [call for call in calls if not signatures().accepts(*call)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "positional", "keywords"),
+    [
+        ("torch.zeros", 2, ("memory_format",)),
+        ("torch.tensor", 1, ("copy",)),
+        ("torch.concatenate", 2, ("dim",)),
+        ("torch.nn.functional.softmax", 1, ("axis",)),
+        ("torch.nn.Linear", 1, ()),
+        ("torch.stack", 3, ()),
+        ("torch.softmax", 2, ("dim",)),
+    ],
+)
+def test_a_call_that_does_not_fit_raises(name: str, positional: int, keywords: tuple[str, ...]) -> None:
+    assert not signatures().accepts(name, positional, keywords)
+    function = full_value(name)
+    assert callable(function)
+    with pytest.raises(TypeError):
+        function(*[torch.ones(2, 2)] * positional, **dict.fromkeys(keywords, 1))
+
+
+def test_names_of_numpy_are_taken_only_where_torch_takes_them() -> None:
+    assert signatures().accepts("torch.sum", 1, ("axis", "keepdims"))
+    assert torch.sum(torch.ones(2, 2), axis=0, keepdims=True).shape == (1, 2)
+    assert signatures().unknown_keywords("torch.nn.functional.softmax", ("axis",)) == ["axis"]
+    assert signatures().missing("torch.nn.Linear", 1, ()) == ["out_features"]
+    assert signatures().most_positional("torch.stack") == 2
+    assert signatures().most_positional("torch.zeros") is None
+    assert not signatures().known("torch.nn.LSTM"), "it takes anything and says nothing of it"
+
+
+def test_every_replacement_of_a_deprecated_name_exists() -> None:
+    document = read_facts("deprecations")
+    entries = {**document["deprecated"], **document["removed"]}
+    assert len(entries) > 100
+    for name, (said, replacement, _, source) in entries.items():
+        assert said, name
+        assert source in "WMR", name
+        if replacement:
+            assert full_value(replacement) is not None
+
+
+def test_a_removed_function_raises_and_a_deprecated_one_warns() -> None:
+    gone = deprecations().removed("torch.symeig")
+    assert gone is not None
+    with pytest.raises(RuntimeError, match="now removed"):
+        full_value("torch.symeig")(torch.ones(2, 2))  # type: ignore[operator]
+    entry = deprecations().deprecated("torch.nn.init.uniform")
+    assert entry is not None
+    assert (entry.replacement, entry.arguments, entry.warns) == ("torch.nn.init.uniform_", "args...", True)
+    with pytest.warns(FutureWarning, match="deprecated"):
+        torch.nn.init.uniform(torch.ones(2))
+    assert deprecations().deprecated("torch.nn.init.uniform_") is None
+    autocast = deprecations().deprecated("torch.cuda.amp.autocast")
+    assert autocast is not None
+    assert (autocast.replacement, autocast.arguments) == ("torch.amp.autocast", "'cuda', args...")
+
+
+def test_graph_breaks_carry_the_numbers_of_torch_s_own_registry() -> None:
+    registry = json.loads((Path(torch.__file__).parent / "_dynamo" / "graph_break_registry.json").read_text())
+    for rule in ("GP501", "GP502", "GP503", "GP504", "GP505", "GP506", "GP507", "GP508"):
+        for number in graph_breaks().numbers(rule):
+            assert number in registry, rule
+    assert graph_breaks().number("GP501", "Data-dependent") == "GB0170"
+
+
+def test_the_history_knows_what_came_and_what_went() -> None:
+    assert history().since("torch.compile") == "2.0"
+    assert history().since("torch.nn.RMSNorm") == "2.4"
+    assert history().since("torch.nn.Linear") is None, "older than what is compared"
+    assert history().until("torch.rfft") == "1.7"
+    assert history().until("torch.nn.Linear") is None
+    assert history().version == torch.__version__.partition("+")[0]
+
+
+def test_every_name_that_is_said_to_be_new_exists() -> None:
+    for table in read_facts("history", stem="torch")["since"].values():
+        for module, listed in table.items():
+            absent = [name for name in listed.split() if names().missing(f"{module}.{name}") is not None]
+            assert absent == [], module

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -83,6 +83,7 @@ class Sources:
         for dotted in self._private_modules():
             table["torch"] |= {dotted}
         table["torch.Tensor"] = self._tensor_names()
+        self._trees.clear()  # a version's trees take 250 MiB
         return {module: frozenset(names) for module, names in table.items()}
 
     def _private_modules(self) -> Iterator[str]:
@@ -153,10 +154,14 @@ class Sources:
         return known
 
 
-def history_document(wheels: list[Sources]) -> dict[str, object]:
+def history_document(wheels: list[Sources], existing: Mapping[str, Iterable[str]]) -> dict[str, object]:
     """`since`: version → names that are in it and all later ones and in none before; `until`: the last version that
     has a name which the newest lacks. Names are grouped by module: `torch.nn: A B C`.
+
+    `existing`: what the newest version answers to when it is asked, by module; sources bind names that are deleted
+    again, and stubs list what a build leaves out.
     """
+    really = {module: frozenset(listed) for module, listed in existing.items()}
     ordered = sorted(wheels, key=lambda wheel: wheel.release)
     newest = ordered[-1]
     since: dict[str, dict[str, list[str]]] = {}
@@ -168,9 +173,10 @@ def history_document(wheels: list[Sources]) -> dict[str, object]:
             if has[-1] and not has[0]:
                 first = has.index(True)
                 # Before that, the stubs were of another kind, and a name missing there proves nothing.
-                if all(has[first:]) and ordered[first].release >= _FIRST_COMPARABLE:
+                lasting = all(has[first:]) and name in really.get(module, ())
+                if lasting and ordered[first].release >= _FIRST_COMPARABLE:
                     since.setdefault(_minor(ordered[first]), {}).setdefault(module, []).append(name)
-            elif not has[-1] and module in newest.names:
+            elif not has[-1] and module in newest.names and name not in really.get(module, ()):
                 last = len(has) - 1 - has[::-1].index(True)
                 until.setdefault(_minor(ordered[last]), {}).setdefault(module, []).append(name)
     return {
