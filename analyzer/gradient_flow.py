@@ -127,6 +127,8 @@ _DISCRETE = frozenset(
 )
 # Of these the result still is a number that somebody may compute with.
 _ROUNDING = frozenset({"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside"})
+# Of what these give, the second part is where it was.
+_CHOOSING = frozenset({"topk", "sort", "max", "min", "median", "kthvalue", "mode", "cummax", "cummin"})
 _DESCRIPTIONS = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "grad", "grad_fn", "layout"})
 _DESCRIBING = frozenset(
     {
@@ -233,8 +235,15 @@ class GradientFlow:
                 self._block(statement.finalbody)
 
     def _unrecorded(self, statement: ast.stmt, flow: Flow) -> Flow:
-        """What is computed under `no_grad` is meant to have no gradient: it ends there without a trace."""
-        return _EMPTY if flow is not _EMPTY and self._file.grad_disabled(statement) else flow
+        """What is computed under `no_grad` is meant to have no gradient, unless it is a parameter of the module."""
+        if flow is _EMPTY or not self._file.grad_disabled(statement):
+            return flow
+        parameters_in = frozenset(source for source in flow.live if source.origin is Origin.PARAMETER)
+        block = next((o for o in self._file.ancestors(statement) if isinstance(o, (ast.With, ast.AsyncWith))), None)
+        if not parameters_in or block is None:
+            return _EMPTY
+        cuts = (Cut(source, block.items[0].context_expr, Ending.DETACHED) for source in parameters_in)
+        return Flow(_NOTHING, frozenset(cuts), computed=True)
 
     def _branches(self, statement: ast.If) -> None:
         body_is_free, orelse_is_free = without_gradients(statement.test)
@@ -272,6 +281,11 @@ class GradientFlow:
     def _bind(self, target: ast.expr, flow: Flow, value: ast.expr | None) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
             given = value.elts if isinstance(value, (ast.Tuple, ast.List)) else None
+            chosen = isinstance(value, ast.Call) and terminal_name(value.func) in _CHOOSING and len(target.elts) == 2
+            if chosen and value is not None:
+                self._bind(target.elts[0], flow, None)
+                self._bind(target.elts[1], flow.ended(value, Ending.DISCRETE, discrete=True), None)
+                return
             for index, item in enumerate(target.elts):
                 same = given is not None and len(given) == len(target.elts)
                 self._bind(item, self._flow(given[index]) if same and given is not None else flow, None)
@@ -345,6 +359,8 @@ class GradientFlow:
                 return Flow(frozenset({Source(Origin.PARAMETER, name)}))
             return _EMPTY
         flow = self._flow(expression.value)
+        if expression.attr == "indices":
+            return flow.ended(expression, Ending.DISCRETE, discrete=True)
         return flow.ended(expression, Ending.DETACHED) if expression.attr == "data" else flow
 
     def _subscript(self, expression: ast.Subscript) -> Flow:
@@ -396,7 +412,8 @@ class GradientFlow:
     def _imported(self, call: ast.Call, qualified: str, given: Flow) -> Flow:
         name = qualified.rpartition(".")[2]
         if not qualified.startswith("torch."):
-            # Other packages may do anything; NumPy has no gradients, but refuses tensors that do.
+            if qualified.startswith(("math.", "numpy.")):
+                return given.ended(call, Ending.NUMBER)
             return Flow(given.live, given.cut, computed=True)
         if name in {"tensor", "Parameter", "Tensor", "FloatTensor"} or (name == "as_tensor" and _is_sequence(call)):
             return given.ended(call, Ending.COPY)

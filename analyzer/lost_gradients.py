@@ -65,6 +65,10 @@ _CUTTING = (
         "argsort",
     ),
 )
+_NUMERICAL = ("exp", "log", "sqrt", "sin", "cos", "tanh", "pow", "log2", "floor", "ceil", "clip", "array")
+# Behind a name: `.requires_grad`, `.copy_(`, `.data[0] =`, `.data += …`.
+_WRITTEN = r"(\.requires_grad|\.[a-z_]+_\(|(?<=\.data)(\[[^\]]*\])?\s*[-+*/]?=[^=])"
+_FREEZES = re.compile(r"requires_grad_\(\s*False|requires_grad\s*=\s*False|freeze|\.eval\(\)")
 _WITHOUT_TRAINING = frozenset({"__init__", "extra_repr", "__repr__", "reset_parameters", "_reset_parameters"})
 
 _CACHE: WeakKeyDictionary[FileContext, tuple[Lost, ...]] = WeakKeyDictionary()
@@ -90,7 +94,7 @@ def _find(file: FileContext) -> Iterator[Lost]:
         if result.backward:
             yield from _backward_without_gradient(result)
         elif _is_forward(file, function):
-            found = list(_never_trained(file, result))
+            found = list(_once_each(_never_trained(file, result)))
             yield from found or _loss_without_gradient(file, result)
         else:
             yield from _loss_without_gradient(file, result)
@@ -101,22 +105,36 @@ def _find(file: FileContext) -> Iterator[Lost]:
 
 def _candidates(file: FileContext) -> list[FunctionNode]:
     """Forwards, losses and training steps that cut something, themselves or in a helper that they call."""
-    cutting: set[FunctionNode] = set()
+    cutting: set[FunctionNode | None] = set()
     for call in file.calls(*_CUTTING):
         function = file.enclosing_function(call)
         name = terminal_name(call.func)
-        if function is not None and (isinstance(call.func, ast.Name) or name not in {"float", "bool"}):
+        if isinstance(call.func, ast.Name) or name not in {"float", "bool"}:
             cutting.add(function)
+    for call in file.calls(*_NUMERICAL):
+        if (file.qualified_name(call.func) or "").startswith(("math.", "numpy.")):
+            cutting.add(file.enclosing_function(call))
+    if ".data" in file.text:
+        cutting |= {
+            function for function in file.functions if function.name == "forward" and _reads_data(file, function)
+        }
+    for call in file.calls("float", "to", "type_as"):
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Compare):
+            cutting.add(file.enclosing_function(call))
     cutting |= set(_comparing_parameters(file))
     chosen = [function for function in file.functions if function in cutting and _is_result(file, function)]
     seen = set(chosen)
-    for helper in cutting - seen:
-        for call in file.calls(helper.name):
+    for helper in cutting - seen - {None}:
+        for call in file.calls(helper.name if helper is not None else ""):
             function = file.enclosing_function(call)
             if function is not None and function not in seen and _is_result(file, function):
                 seen.add(function)
                 chosen.append(function)
     return sorted(chosen, key=lambda function: function.lineno)
+
+
+def _reads_data(file: FileContext, function: FunctionNode) -> bool:
+    return re.search(r"\.data\b(?!\[|\.\w+_\(|\s*[-+*/]?=)", file.source(function)) is not None
 
 
 def _comparing_parameters(file: FileContext) -> Iterator[FunctionNode]:
@@ -165,7 +183,11 @@ def _never_trained(file: FileContext, result: Result) -> Iterator[Lost]:
         if source in result.flow.live or source.origin is Origin.ARGUMENT:
             continue
         attribute = source.name.removeprefix("self.")
-        if _KEPT_FIXED.search(attribute) or _used_elsewhere(file, owner, result.function, attribute, cuts):
+        if (
+            _KEPT_FIXED.search(attribute)
+            or "index" in f"{owner.name}{attribute}".lower()
+            or _used_elsewhere(file, owner, result.function, attribute, cuts)
+        ):
             continue
         cut = _first(cuts)
         if source.origin is Origin.PARAMETER:
@@ -176,6 +198,15 @@ def _never_trained(file: FileContext, result: Result) -> Iterator[Lost]:
             yield Lost(cut, Evidence.NEVER_TRAINED, result.function)
 
 
+def _once_each(found: Iterable[Lost]) -> Iterator[Lost]:
+    """One for each place: where several gradients end together, the first says enough."""
+    seen: set[ast.expr] = set()
+    for lost in found:
+        if lost.cut.node not in seen:
+            seen.add(lost.cut.node)
+            yield lost
+
+
 def _layer_counts(file: FileContext, owner: ast.ClassDef, result: Result, attribute: str, cut: Cut) -> bool:
     """Whether a layer that reaches the result only through a cut was meant to train."""
     known = forward_code(file).attributes(owner).get(attribute)
@@ -184,7 +215,7 @@ def _layer_counts(file: FileContext, owner: ast.ClassDef, result: Result, attrib
         return False
     if known.content is Content.LAYER and not _has_weights(known.name):
         return False
-    if result.flow.discrete or (cut.ending is Ending.DETACHED and "requires_grad" in file.source(owner)):
+    if result.flow.discrete or (cut.ending is Ending.DETACHED and _FREEZES.search(file.source(owner))):
         return False
     if cut.ending is Ending.COMPARISON:
         together = {other.source for other in result.flow.cut if other.node is cut.node}
@@ -223,9 +254,8 @@ def _used_elsewhere(
 
 
 def _updated_by_hand(file: FileContext, attribute: str) -> bool:
-    return any(
-        f"{attribute}{way}" in file.text for way in (".data", ".copy_", ".requires_grad", ".mul_", ".add_", ".lerp_")
-    )
+    """Whether a parameter is written, or frozen, somewhere: then it may be a moving average, or fixed."""
+    return re.search(rf"\b{re.escape(attribute)}(\.data)?{_WRITTEN}", file.text) is not None
 
 
 def _loss_without_gradient(file: FileContext, result: Result) -> Iterator[Lost]:
@@ -259,7 +289,12 @@ def _is_computed(file: FileContext, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or not node.args:
         return False
     given = node.args[0]
-    parts = given.elts if isinstance(given, (ast.List, ast.Tuple)) else [given]
+    if isinstance(given, ast.Name):
+        given = file.values.single_definition(given) or given
+    if isinstance(given, (ast.List, ast.Tuple)):
+        parts = given.elts
+    else:
+        parts = [given.elt if isinstance(given, (ast.ListComp, ast.GeneratorExp)) else given]
     return any(file.values.value(part).kind is Kind.TENSOR for part in parts)
 
 

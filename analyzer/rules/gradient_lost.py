@@ -152,7 +152,9 @@ class LeavesTheGraph(Rule):
     confidence = Confidence.MEDIUM
     settled_by = ("gradient_flow", "gradcheck")
     torch_versions = "2.13"
-    triggers = (".item(", "float(", "int(", "round(", ".numpy(", ".tolist(", ".detach(", ".data")
+    triggers = (
+        *(".item(", "float(", "int(", "round(", ".numpy(", ".tolist(", ".detach(", ".data", "no_grad", "math.", "np."),
+    )
     documentation = Documentation(
         what_it_does=(
             "Finds `.item()`, `.tolist()`, `float(t)`, `.numpy()`, `.detach()` and `.data` where the result goes into "
@@ -292,7 +294,7 @@ class SteplessOperation(Rule):
     torch_versions = "2.13"
     triggers = (
         *("argmax", "argmin", ".int()", ".long()", "round", "floor", "ceil", "sign", "one_hot", "argsort", "bool"),
-        *(" > ", " < ", " >= ", " <= ", "heaviside"),
+        *("topk", " > ", " < ", " >= ", " <= ", "heaviside"),
     )
     documentation = Documentation(
         what_it_does=(

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.forward_code import forward_code
 from analyzer.lost_gradients import is_loss
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import shown
@@ -176,7 +177,8 @@ class GradientWithoutGraph(Rule):
                 return other
         owner = file.parent(function)
         names = [function.name, owner.name if isinstance(owner, ast.ClassDef) else ""]
-        meant = any(_PENALTY.search(name) for name in names) or is_loss(file, function)
+        in_forward = function.name == "forward" and forward_code(file).module_of(function) is not None
+        meant = in_forward or any(_PENALTY.search(name) for name in names) or is_loss(file, function)
         if not meant:
             return None
         for returned in file.returns_of(function):
