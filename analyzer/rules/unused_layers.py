@@ -179,7 +179,7 @@ def is_trained(file: FileContext, value: ast.Call) -> bool:
     """Whether a call makes a torch layer (or a chain with one) that has parameters to train."""
     qualified = file.qualified_name(value.func) or ""
     if not qualified.startswith("torch.nn."):
-        return False
+        return isinstance(value.func, ast.Name) and _is_trained_class(file, value.func.id)
     short = qualified.rpartition(".")[2]
     if short == "Sequential":
         return any(isinstance(item, ast.Call) and is_trained(file, item) for item in value.args)
@@ -187,6 +187,17 @@ def is_trained(file: FileContext, value: ast.Call) -> bool:
         return any(is_trained(file, item) for item in _listed(value.args[0]))
     frozen = any(is_false(keyword(value, name)) for name in ("affine", "elementwise_affine", "requires_grad"))
     return short in _TRAINED and not frozen
+
+
+_MAKES_PARAMETERS = re.compile(r"\bnn\.(Linear|Conv|Parameter\(|Embedding|LSTM|GRU|LayerNorm|BatchNorm|GroupNorm)")
+
+
+def _is_trained_class(file: FileContext, name: str) -> bool:
+    """Whether a name is a module class of the file that makes parameters itself."""
+    found = [node for node in file.nodes(ast.ClassDef) if node.name == name]
+    if len(found) != 1 or not any((dotted_name(base) or "") in _MODULE_BASES for base in found[0].bases):
+        return False
+    return _MAKES_PARAMETERS.search(file.source(found[0])) is not None
 
 
 def _listed(layers: ast.expr) -> Iterator[ast.Call]:
