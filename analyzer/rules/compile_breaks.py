@@ -348,8 +348,7 @@ class ForeignRandomness(_GraphBreak):
             "not replay them in the recomputed forward, and each rank and worker draws from a state of its own."
         ),
         faulty_example=(
-            "import random\n\nimport torch\n\n\n@torch.compile\ndef jitter(x):\n"
-            "    return x * random.gauss(1.0, 0.1)\n"
+            "import random\n\nimport torch\n\n\n@torch.compile\ndef jitter(x):\n    return x * random.gauss(1.0, 0.1)\n"
         ),
         right_example=(
             "import torch\n\n\n@torch.compile\ndef jitter(x):\n"
