@@ -87,6 +87,9 @@ class Memory:
     def _of_name(self, name: ast.Name, depth: int) -> Origin | None:
         if self._file.enclosing_function(name) is not self._method:
             return None
+        looped = self._of_comprehension(name, depth)
+        if looped is not None:
+            return looped
         bindings, may_be_given = self._file.values.bindings(self._method).reaching(name.id, self._file.statement(name))
         found = [self._of_binding(binding, depth) for binding in bindings]
         if not bindings or may_be_given:
@@ -102,11 +105,24 @@ class Memory:
             places = [target.value for target in targets if isinstance(target, ast.Subscript)]
             return self.origin(places[0], depth + 1) if places else None
         if binding.value is None:
-            return None
+            is_loop = isinstance(statement, ast.For) and isinstance(statement.target, ast.Name)
+            several = self._several_of(statement.iter, depth + 1) if is_loop else None  # type: ignore[attr-defined]
+            return replace(several, name=binding.name, index=None) if several is not None else None
         if binding.element is None:
             return self.origin(binding.value, depth + 1)
         several = self._several_of(binding.value, depth + 1)
         return replace(several, name=binding.name, index=binding.element) if several is not None else None
+
+    def _of_comprehension(self, name: ast.Name, depth: int) -> Origin | None:
+        """The origin of a loop variable of a comprehension around a name."""
+        for outer in self._file.ancestors(name):
+            if isinstance(outer, ast.stmt):
+                return None
+            for part in getattr(outer, "generators", ()):
+                if isinstance(part.target, ast.Name) and part.target.id == name.id:
+                    several = self._several_of(part.iter, depth + 1)
+                    return replace(several, name=name.id, index=None) if several is not None else None
+        return None
 
     def _of_item(self, value: ast.expr, index: ast.expr, depth: int) -> Origin | None:
         several = self._several_of(value, depth + 1)

@@ -31,6 +31,16 @@ def assigned_attributes(statement: ast.Assign, context: str | None) -> Iterator[
                 yield place.attr, value
 
 
+def parts(value: ast.expr) -> list[ast.expr]:
+    """What a tuple, list or dictionary that is written out holds; anything else is its only part."""
+    match value:
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Dict(values=items):
+            return items
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+            return [keyword.value for keyword in keywords]
+    return [value]
+
+
 def values_are_read(function: AutogradFunction, attribute: str) -> bool:
     """Whether backward uses more of the kept tensor than its shape, type and place."""
     backward = function.backward

@@ -29,6 +29,13 @@ _DECIDED = re.compile(
     r"|surrogate|fixed|detach",
     re.IGNORECASE,
 )
+# Names of what is usually trained, or an operand on a par with the first one.
+_USUALLY_TRAINED = re.compile(
+    r"^(w|b|q|k|v|x|y|a)\d?$|weight|bias|gamma|beta|kernel|filter|scale|gain|theta|param|alpha|slope|temperature"
+    r"|query|key|value|input|other|shift|embed|feature|loc|mean|(^|_)(std|sigma|mu)",
+    re.IGNORECASE,
+)
+_NAMED_TENSORS = frozenset({"weight", "weights", "bias", "gamma", "beta"})
 _NOT_A_TENSOR = frozenset(
     {"int", "float", "bool", "str", "Callable", "ndarray", "dict", "list", "Size", "dtype", "device"}
 )
@@ -169,7 +176,16 @@ class MissingInputGradient(Rule):
             ),
             (13,),
         ),
-        # only a note: a rounding is often meant to be trained in one of its inputs only
+        Invalid(combined("return x * 2 + bias", "return grad * 2, None", "x, bias"), (13,)),
+        # only notes: it may be data; a rounding is often meant to be trained in one of its inputs only
+        Invalid(
+            combined(
+                "ctx.save_for_backward(t)\nreturn (x.log_softmax(-1) * t).sum()",
+                "(t,) = ctx.saved_tensors\nreturn grad * t, None",
+                "x, t",
+            ),
+            (15,),
+        ),
         Invalid(
             combined("ctx.save_for_backward(s)\nreturn torch.round(x / s) * s", "return grad, None", "x, s"), (14,)
         ),
@@ -243,13 +259,14 @@ def _missing(function: AutogradFunction, position: int, passed: str | None) -> H
     node = item.items[position] if item is not None else None
     place = item.statement if item is not None else function.node
     flat = any(terminal_name(call.func) in _FLAT for call in _calls(function.forward))
+    usual = bool(_USUALLY_TRAINED.search(name))
     told = "a parameter" if passed == "parameter" else "a tensor"
     return Hit(
         node if node is not None else place,
         f"backward gives None for `{name}`, {told} that forward computes its result from: it gets no "
         f"gradient, without an "
         "error. Return its gradient, or say in the docstring that it is not trained.",
-        severity=Severity.NOTE if flat and passed != "parameter" else None,
+        severity=None if passed == "parameter" or (usual and not flat) else Severity.NOTE,
         confidence=Confidence.HIGH if passed == "parameter" else None,
         hypothesis={
             "function": function.name,
@@ -297,7 +314,7 @@ def _is_tensor(function: AutogradFunction, argument: ast.arg) -> bool:
     if argument.annotation is not None:
         names = {terminal_name(node) for node in ast.walk(argument.annotation)}
         return any(name is not None and name.endswith("Tensor") for name in names) and not names & _NOT_A_TENSOR
-    if any(argument.arg in save.names for save in function.saves or ()):
+    if argument.arg in _NAMED_TENSORS or any(argument.arg in save.names for save in function.saves or ()):
         return True
     assert function.forward is not None
     for node in own_nodes(function.forward):

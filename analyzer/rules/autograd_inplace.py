@@ -47,14 +47,17 @@ def _fix(file: FileContext, write: Write, origin: Origin) -> Rewrite | None:
     statement = file.statement(write.node)
     if root is None or statement is None or root.id != origin.name:
         return None
+    if any(isinstance(binding.statement, ast.For) for binding in file.values.definitions(root)):
+        return None  # the changed tensor is read again under the name of the sequence
     replacement: Replacement | None = None
+    in_comprehension = any(getattr(outer, "generators", None) for outer in file.ancestors(root))
     if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
         sign = _SIGNS[type(statement.op)]
         value = statement.value
         operand = file.source(value) if isinstance(value, ast.Constant) else file.operand_source(value)
         text = f"{root.id} = {root.id} {sign} {operand}"
         replacement = Replacement(statement, text)
-    elif isinstance(statement, ast.Return):
+    elif isinstance(statement, ast.Return) or in_comprehension:
         replacement = Replacement(root, f"{root.id}.clone()")
     elif isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign)):
         replacement = line_before(file, statement, f"{root.id} = {root.id}.clone()")
@@ -114,6 +117,9 @@ class GradientChangedInPlace(Rule):
             "(mask,) = ctx.saved_tensors\nout = grad * mask\nout[~mask] = 0\nreturn out",
         ),
         # a selection by a mask is a copy
+        combined(
+            "return x, x * 2", "for g in (grads[0] * 2, grads[1] * 2):\n    g.mul_(2)\nreturn g", gradients="*grads"
+        ),
         combined("return x * 2", "part = grad[grad > 0]\npart.mul_(2)\nreturn grad * 2"),
         combined("return x * 2", "total = 0\ntotal += grad.sum()\nreturn grad * total"),
         combined("return x * 2", "return torch.mul(grad, 2, out=torch.empty_like(grad))"),
@@ -137,6 +143,13 @@ class GradientChangedInPlace(Rule):
         Invalid(combined("return x * 2", "grad.sub_(1).mul_(2)\nreturn grad"), (13,)),
         Invalid(combined("return x * 2", "(grad,) = grads\ngrad *= 2\nreturn grad", gradients="*grads"), (14,)),
         Invalid(combined("return x, x * 2", "first.add_(second)\nreturn first", gradients="first, second"), (13,)),
+        Invalid(
+            combined("return x, x * 2", "for g in grads:\n    g.mul_(2)\nreturn grads[0]", gradients="*grads"), (14,)
+        ),
+        Invalid(
+            combined("return x, x * 2", "changed = [g.mul_(2) for g in grads]\nreturn changed[0]", gradients="*grads"),
+            (13,),
+        ),
         Invalid(combined("return x * 2", "if ctx.flip:\n    grad.neg_()\nreturn grad"), (14,)),
         Invalid(
             combined(

@@ -10,7 +10,7 @@ from analyzer.autograd_functions import AutogradFunction, Save, Unpack, autograd
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.gradient_returns import own_nodes
-from analyzer.kept_values import assigned_attributes, values_are_read
+from analyzer.kept_values import assigned_attributes, parts, values_are_read
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import FunctionNode, dotted_name
 
@@ -174,6 +174,99 @@ def _count_hit(function: AutogradFunction, saves: list[Save], unpack: Unpack) ->
     )
 
 
+class SavedTensorOrder(Rule):
+    """Backward takes the saved tensors apart in another order than forward saved them in."""
+
+    id = "GP333"
+    name = "saved-tensor-order"
+    severity = Severity.WARNING
+    confidence = Confidence.HIGH
+    settled_by = ("gradcheck",)
+    torch_versions = "2.13"
+    fix = FixSafety.UNSAFE
+    triggers = ("saved_tensors", "saved_variables")
+    documentation = Documentation(
+        what_it_does=(
+            "Finds names that change places between `ctx.save_for_backward(x, weight)` and "
+            "`weight, x = ctx.saved_tensors`. Backward may use other names than forward; only the same names in "
+            "another "
+            "order count."
+        ),
+        why_is_this_bad=(
+            "Each name then holds the other tensor. Where the shapes agree, the gradient is silently wrong; where they "
+            "don't, something further down complains about a shape."
+        ),
+        faulty_example=_class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight.exp()",
+            "weight, x = ctx.saved_tensors\nreturn grad * weight.exp(), grad * x * weight.exp()",
+        ),
+        right_example=_class(
+            "ctx.save_for_backward(x, weight)\nreturn x * weight.exp()",
+            "x, weight = ctx.saved_tensors\nreturn grad * weight.exp(), grad * x * weight.exp()",
+        ),
+        fix_safety="Unsafe, because it goes by the names: they are put in the order in which forward saved them.",
+    )
+    valid = (
+        _class("ctx.save_for_backward(x, weight)\nreturn x", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"),
+        _class("ctx.save_for_backward(x, weight)\nreturn x", f"a, b = ctx.saved_tensors\n{_GRADIENTS}"),
+        _class("ctx.save_for_backward(x, weight)\nreturn x", f"weight, other = ctx.saved_tensors\n{_GRADIENTS}"),
+        _class("ctx.save_for_backward(x)\nreturn x", f"weight, x = ctx.saved_tensors\n{_GRADIENTS}"),
+        _class(
+            "if ctx.flag:\n    ctx.save_for_backward(x, weight)\nelse:\n    ctx.save_for_backward(weight, x)\nreturn x",
+            f"weight, x = ctx.saved_tensors\n{_GRADIENTS}",
+        ),
+    )
+    invalid = (
+        Invalid(
+            _class("ctx.save_for_backward(x, weight)\nreturn x", f"weight, x = ctx.saved_tensors\n{_GRADIENTS}"), (13,)
+        ),
+        Invalid(
+            _class("ctx.save_for_backward(x, y, weight)\nreturn x", f"x, weight, y = ctx.saved_tensors\n{_GRADIENTS}"),
+            (13,),
+        ),
+        Invalid(
+            _split(
+                "x, weight = inputs\nctx.save_for_backward(x, weight)", f"weight, x = ctx.saved_tensors\n{_GRADIENTS}"
+            ),
+            (17,),
+        ),
+    )
+
+    def check(self, file: FileContext) -> Iterable[Hit]:
+        """Every unpacking of what one call has saved."""
+        for function in autograd_functions(file):
+            saves = function.saves if function.is_readable else None
+            if saves is None or len(saves) != 1 or saves[0].count is None:
+                continue
+            for unpack in function.unpacks:
+                if len(unpack.names) != saves[0].count or unpack.names == saves[0].names:
+                    continue
+                moved = {name for name, saved in zip(unpack.names, saves[0].names, strict=True) if name != saved}
+                # Names that go round among themselves; a new name among them may be a better name for the same tensor.
+                if len(moved) > 1 and moved <= set(saves[0].names):
+                    yield _order_hit(function, saves[0], unpack)
+
+
+def _order_hit(function: AutogradFunction, save: Save, unpack: Unpack) -> Hit:
+    target = unpack.node.targets[0] if isinstance(unpack.node, ast.Assign) else None
+    items = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+    replaced = tuple(Replacement(item, name) for item, name in zip(items, save.names, strict=False))
+    return Hit(
+        unpack.node,
+        f"backward unpacks {', '.join(unpack.names)}, and forward has saved {', '.join(save.names)}: the names hold "
+        f"each "
+        "other's tensors",
+        hypothesis={
+            "function": function.name,
+            "unpacked": list(unpack.names),
+            "saved": list(save.names),
+            "symbol": function.file.symbol(unpack.node),
+        },
+        related=((save.call, "saved here"),),
+        fix=Rewrite(FixSafety.UNSAFE, replaced) if replaced else None,
+    )
+
+
 class TensorOnContext(Rule):
     """An input or output tensor is kept as an attribute of ctx instead of through save_for_backward."""
 
@@ -282,7 +375,7 @@ def _kept(function: AutogradFunction, saver: FunctionNode) -> Iterator[_Kept]:
     statements = [node for node in own_nodes(saver) if isinstance(node, ast.Assign)]
     for statement in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
         for attribute, value in assigned_attributes(statement, context):
-            for item in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
+            for item in parts(value):
                 what = tensors.role(item)
                 # An output on ctx is a cycle in any case; an input matters when backward reads its values.
                 if what is not None and (what == "output" or values_are_read(function, attribute)):

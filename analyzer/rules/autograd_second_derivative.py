@@ -11,11 +11,11 @@ from analyzer.context import FileContext
 from analyzer.facts import operations
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.function_edits import decorated
-from analyzer.function_memory import Memory
+from analyzer.function_memory import Memory, Role
 from analyzer.function_sources import SourceFinder
 from analyzer.gradient_returns import own_nodes
-from analyzer.kept_values import assigned_attributes, values_are_read
-from analyzer.rules.autograd_examples import combined, second_derivative_free
+from analyzer.kept_values import assigned_attributes, parts, values_are_read
+from analyzer.rules.autograd_examples import combined, second_derivative_free, split
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Kind
@@ -128,6 +128,7 @@ class BackwardLeavesGraph(Rule):
             "(x,) = ctx.saved_tensors\nwith torch.no_grad():\n    seen.append(x * 2)\n    kept = x * 3\n"
             "return grad * 2",
         ),
+        combined("return x * 2", "ends = ctx.saved_tensors[0].tolist()\nreturn grad[: ends[0]]"),
         combined("return x * 2", "with open('log') as log:\n    result = grad * 2\nreturn result"),
     )
     invalid = (
@@ -151,6 +152,12 @@ class BackwardLeavesGraph(Rule):
             (15,),
         ),
         Invalid(combined("return x * 2", "return torch.from_numpy(grad.numpy() * 2)"), (13,)),
+        Invalid(
+            combined("return x * 2", "return torch.from_numpy(np.asarray(grad) * 2)", head="import numpy as np\n\n\n"),
+            (16,),
+        ),
+        Invalid(combined("return x * 2", "return torch.tensor([v * 2 for v in grad.tolist()])"), (13,)),
+        Invalid(combined("return x * 2", "scale = grad.item()\nreturn torch.tensor(2 * scale)"), (13,)),
         Invalid(combined("return x * 2", "g = grad.detach().cpu().numpy()\nreturn torch.from_numpy(g * 2)"), (13,)),
         Invalid(combined("return x * 2", "return grad * 2", decorator="torch.no_grad()"), (13,)),
         Invalid(
@@ -206,8 +213,10 @@ def _departures(function: AutogradFunction) -> Iterator[tuple[ast.expr | ast.stm
             yield backward, "backward runs under `torch.no_grad()`"
     for node in own_nodes(backward):
         match node:
-            case ast.Call(func=ast.Attribute(value=value, attr="detach" | "numpy" as name)):
+            case ast.Call(func=ast.Attribute(value=value, attr="detach" | "numpy" | "tolist" | "item" as name)):
                 taken, told = value, f"`.{name}()`"
+            case ast.Call(func=called, args=[value, *_]) if (file.qualified_name(called) or "").startswith("numpy."):
+                taken, told = value, "NumPy"
             case ast.Attribute(value=value, attr="data", ctx=ast.Load()):
                 taken, told = value, "`.data`"
             case ast.With():
@@ -216,10 +225,14 @@ def _departures(function: AutogradFunction) -> Iterator[tuple[ast.expr | ast.stm
                 continue
             case _:
                 continue
-        if memory.origin(_unwrapped(taken)) is not None and _reaches_result(file, node, used):
+        origin = memory.origin(_unwrapped(taken))
+        if origin is None or (told in _AS_NUMBERS and origin.role is not Role.GRADIENT):
+            continue  # what is saved and read as numbers are mostly sizes and offsets
+        if _reaches_result(file, node, used):
             yield node, f"`{file.source(_unwrapped(taken))}` is taken out of the graph by {told}"
 
 
+_AS_NUMBERS = frozenset({"`.tolist()`", "`.item()`"})
 _NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
 _MOVES = frozenset({"cpu", "detach", "contiguous", "float", "double", "to", "clone"})
 
@@ -361,6 +374,10 @@ class IntermediateOnContext(Rule):
         combined("ctx.scale = x.abs().max().item()\nreturn x / ctx.scale", "return grad / ctx.scale"),
         combined("ctx.count = count_of(x)\nreturn x / ctx.count", "return grad / ctx.count"),
         combined("ctx.norm = x.norm().detach()\nreturn x / ctx.norm", "return grad / ctx.norm"),
+        split(
+            "return x ** 3", "(x,) = inputs\nctx.save_for_backward(x)\nctx.n = x.shape[0] * 2", "return grad * ctx.n"
+        ),
+        split("return x.exp()", "ctx.y = output", "return grad * ctx.y"),
         combined("y = x.view(-1)\nctx.y = y\nreturn y * 2", "return grad * ctx.y"),
         combined("ctx.k = x.long()\nctx.m = x.gt(0)\nreturn x * ctx.m", "return grad * ctx.m * ctx.k"),
         combined("s = x.exp()\nctx.save_for_backward(x, s)\nreturn x * s", "x, _ = ctx.saved_tensors\nreturn grad * x"),
@@ -380,6 +397,9 @@ class IntermediateOnContext(Rule):
             combined("s = torch.sigmoid(x)\nctx.kept = (s, 2)\nreturn x * s", "s, k = ctx.kept\nreturn grad * s * k"),
             (10,),
         ),
+        Invalid(combined("ctx.kept = {'square': x * x}\nreturn x ** 3", "return 3 * grad * ctx.kept['square']"), (9,)),
+        Invalid(combined("ctx.kept = dict(square=x * x)\nreturn x ** 3", "return 3 * grad * ctx.kept['square']"), (9,)),
+        Invalid(split("return x ** 3", "(x,) = inputs\nctx.square = x * x", "return 3 * grad * ctx.square"), (14,)),
         # saved, but without history all the same
         Invalid(
             combined("s = x.tanh()\nctx.save_for_backward(s)\nreturn x * s", "return grad * ctx.saved_tensors[0]"),
@@ -406,23 +426,20 @@ class IntermediateOnContext(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """What forward leaves on its context, in every Function that a second derivative could go through."""
         for function in autograd_functions(file):
-            forward = function.forward
-            if forward is None or function.setup_context is not None or not function.is_readable:
-                continue
-            if not _handles_it(function):
+            if function.saver is not None and function.is_readable and not _handles_it(function):
                 yield from _kept_on_context(function)
                 yield from _saved(function)
 
 
 def _kept_on_context(function: AutogradFunction) -> Iterator[Hit]:
-    forward = function.forward
-    assert forward is not None
+    saver = function.saver
+    assert saver is not None
     reader = _Intermediates(function)
-    for node in own_nodes(forward):
+    for node in own_nodes(saver):
         if not isinstance(node, ast.Assign):
             continue
-        for attribute, value in assigned_attributes(node, function.context_name(forward)):
-            for item in value.elts if isinstance(value, (ast.Tuple, ast.List)) else [value]:
+        for attribute, value in assigned_attributes(node, function.context_name(saver)):
+            for item in parts(value):
                 names = reader.computed_from(item)
                 if names and values_are_read(function, attribute):
                     yield _intermediate(function, node, f"ctx.{attribute}", names, None)
@@ -490,12 +507,16 @@ class _Intermediates:
     """Tells which values of forward are computed, with a derivative, from an input that gets a gradient."""
 
     def __init__(self, function: AutogradFunction) -> None:
-        assert function.forward is not None
+        saver = function.saver
+        assert saver is not None
         self._function = function
-        self._finder = SourceFinder(function.file, function.forward)
-        self._memory = Memory(function, function.forward)
+        self._finder = SourceFinder(function.file, saver)
+        self._memory = Memory(function, saver)
         self._positions = {name: position for position, name in enumerate(function.input_names)}
         self._returned = self._names_returned()
+        # `setup_context` gets all inputs at once, so that it can't be told which of them a value comes from.
+        several = [argument.arg for argument in saver.args.args] if function.setup_context is not None else []
+        self._inputs_name = several[1] if len(several) == 3 else None
 
     def computed_from(self, value: ast.expr) -> list[str]:
         """The inputs; empty for an input itself, an output, what is discrete or a number, what is detached."""
@@ -511,6 +532,9 @@ class _Intermediates:
         if known.is_discrete or known.kind is Kind.NUMBER:
             return []
         certain = self._finder.sources(definition).certain
+        if self._inputs_name is not None:
+            any_gradient = any(self._function.receives_gradient(position) for position in self._positions.values())
+            return ["inputs"] if self._inputs_name in certain and any_gradient else []
         return [
             name
             for name, position in self._positions.items()
