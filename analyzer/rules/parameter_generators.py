@@ -57,7 +57,7 @@ class ExhaustedGenerator(Rule):
         ),
         why_is_this_bad=(
             "`parameters()` is a generator. The first reader takes all parameters, the second finds none: "
-            "`clip_grad_norm_` then clips nothing and returns 0, without a word."
+            "`clip_grad_norm_` then clips nothing and returns 0 (torch 2.13 warns, once), and a sum is 0."
         ),
         faulty_example=_HEAD + "def train(net, batches):\n    params = net.parameters()\n"
         "    optimizer = torch.optim.SGD(params, lr=0.1)\n    for x in batches:\n        optimizer.zero_grad()\n"
