@@ -106,21 +106,8 @@ _NUMBER_METHODS = frozenset({"item", "tolist"})
 _NUMBER_CALLS = frozenset({"float", "int", "round", "bool"})
 _DISCRETE = frozenset(
     {
-        *(
-            "argmax",
-            "argmin",
-            "argsort",
-            "round",
-            "floor",
-            "ceil",
-            "trunc",
-            "sign",
-            "sgn",
-            "long",
-            "int",
-            "short",
-            "bool",
-        ),
+        *("argmax", "argmin", "argsort", "round", "floor", "ceil", "trunc", "sign", "sgn", "long", "int"),
+        *("short", "bool"),
         *("heaviside", "bucketize", "searchsorted", "one_hot", "bincount", "histc", "byte", "nonzero", "multinomial"),
         *("bernoulli", "eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf", "isfinite", "logical_and", "logical_or"),
     }

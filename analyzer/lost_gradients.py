@@ -51,19 +51,8 @@ _KEPT_FIXED = re.compile(
 )
 _CUTTING = (
     *("item", "tolist", "numpy", "float", "int", "round", "bool", "argmax", "argmin", "long", "tensor", "Parameter"),
-    *(
-        "sign",
-        "floor",
-        "ceil",
-        "detach",
-        "as_tensor",
-        "Tensor",
-        "FloatTensor",
-        "trunc",
-        "heaviside",
-        "one_hot",
-        "argsort",
-    ),
+    *("sign", "floor", "ceil", "detach", "as_tensor", "Tensor", "FloatTensor", "trunc", "heaviside", "one_hot"),
+    *("argsort", "topk", "no_grad"),
 )
 _NUMERICAL = ("exp", "log", "sqrt", "sin", "cos", "tanh", "pow", "log2", "floor", "ceil", "clip", "array")
 # Behind a name: `.requires_grad`, `.copy_(`, `.data[0] =`, `.data += …`.

@@ -23,19 +23,8 @@ _LINE = 8
 
 _HARD = frozenset(
     {
-        *(
-            "round",
-            "floor",
-            "ceil",
-            "trunc",
-            "sign",
-            "argmax",
-            "argmin",
-            "one_hot",
-            "heaviside",
-            "scatter_",
-            "bernoulli",
-        ),
+        *("round", "floor", "ceil", "trunc", "sign", "argmax", "argmin", "one_hot", "heaviside", "scatter_"),
+        *("bernoulli"),
         *("gt", "ge", "lt", "le", "bool", "quantize", "quantise", "fake_quantize", "hard", "binarize", "bucketize"),
     }
 )
