@@ -50,6 +50,7 @@ class SavedTensorCount(Rule):
     confidence = Confidence.HIGH
     settled_by = ("gradcheck",)
     torch_versions = "2.13"
+    fix = FixSafety.UNSAFE
     triggers = ("saved_tensors", "saved_variables")
     documentation = Documentation(
         what_it_does=(
@@ -68,7 +69,9 @@ class SavedTensorCount(Rule):
         right_example=_class(
             "ctx.save_for_backward(x, weight)\nreturn x * weight", f"x, weight = ctx.saved_tensors\n{_GRADIENTS}"
         ),
-        fix_safety="No automatic fix: the list of saved tensors and the formula have to be brought together by hand.",
+        fix_safety=(
+            "Unsafe, because it goes by the names: saves the inputs that backward expects after the last saved tensor."
+        ),
     )
     valid = (
         _class(
@@ -171,7 +174,23 @@ def _count_hit(function: AutogradFunction, saves: list[Save], unpack: Unpack) ->
             "saved": sorted({save.count or 0 for save in saves}),
         },
         related=tuple((save.call, "saved here") for save in saves),
+        fix=_saved_too(function, saves, unpack),
     )
+
+
+def _saved_too(function: AutogradFunction, saves: list[Save], unpack: Unpack) -> Rewrite | None:
+    """Save what backward expects after the last saved tensor, where forward has inputs of these names."""
+    if len(saves) != 1 or not unpack.exact or not saves[0].names:
+        return None
+    save, count = saves[0], len(saves[0].names)
+    missing = unpack.names[count:]
+    saver = function.saver
+    assert saver is not None
+    known = {argument.arg for argument in saver.args.args} | set(function.file.values.bindings(saver).names())
+    if unpack.names[:count] != save.names or not missing or not set(missing) <= known & set(function.input_names):
+        return None
+    text = f"{function.file.source(save.call.func)}({', '.join(unpack.names)})"
+    return Rewrite(FixSafety.UNSAFE, (Replacement(save.call, text),))
 
 
 class SavedTensorOrder(Rule):

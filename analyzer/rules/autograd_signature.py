@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from analyzer.autograd_functions import AutogradFunction, autograd_functions
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
+from analyzer.function_edits import line_before
 from analyzer.gradient_returns import own_nodes
 from analyzer.rules.autograd_examples import combined, split
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
@@ -303,6 +304,7 @@ class ContextAttributeNeverSet(Rule):
     confidence = Confidence.HIGH
     settled_by = ("gradcheck",)
     torch_versions = "2.13"
+    fix = FixSafety.UNSAFE
     triggers = ("Function",)
     documentation = Documentation(
         what_it_does=(
@@ -316,7 +318,7 @@ class ContextAttributeNeverSet(Rule):
         ),
         faulty_example=combined("ctx.factor = k\nreturn x * k", "return grad * ctx.scale, None", "x, k"),
         right_example=combined("ctx.scale = k\nreturn x * k", "return grad * ctx.scale, None", "x, k"),
-        fix_safety="No automatic fix: forward has to keep the value.",
+        fix_safety="Unsafe, because it goes by the name: keeps the input of forward that is called like the attribute.",
     )
     valid = (
         combined("ctx.scale = k\nreturn x * k", "return grad * ctx.scale, None", "x, k"),
@@ -340,6 +342,7 @@ class ContextAttributeNeverSet(Rule):
         Invalid(combined("ctx.save_for_backward(x)\nreturn x * x", "x, = ctx.saved_tensor\nreturn grad * x"), (14,)),
         Invalid(combined("scale = 2\nreturn x * scale", "g = grad * ctx.scale\nreturn g / ctx.scale"), (14,)),
         Invalid(split("return x * k", "ctx.factor = inputs[1]", "return grad * ctx.scale, None", "x, k"), (17,)),
+        Invalid(combined('"""Scales."""\nreturn x * k', "return grad * ctx.k, None", "x, k"), (14,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -365,7 +368,23 @@ class ContextAttributeNeverSet(Rule):
                     "pass.",
                     hypothesis={"function": function.name, "attribute": node.attr, "symbol": file.symbol(node)},
                     related=tuple((method, "it would have to be set here") for method in _savers(function)),
+                    fix=_kept(function, node.attr),
                 )
+
+
+def _kept(function: AutogradFunction, attribute: str) -> Rewrite | None:
+    """`ctx.scale = scale` at the start of a forward that has an input of this name."""
+    forward = function.forward
+    if forward is None or function.setup_context is not None or attribute not in function.input_names:
+        return None
+    first = next((item for item in forward.body if not _is_docstring(item)), None)
+    context = function.context_name(forward)
+    edit = line_before(function.file, first, f"{context}.{attribute} = {attribute}") if first is not None else None
+    return Rewrite(FixSafety.UNSAFE, (edit,)) if edit is not None else None
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _savers(function: AutogradFunction) -> list[FunctionNode]:

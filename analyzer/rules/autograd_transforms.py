@@ -114,6 +114,9 @@ class FunctionWithoutTransforms(Rule):
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Applications under a transform; elsewhere the class itself, as a note."""
+        functions = autograd_functions(file)
+        if not functions:
+            return
         found: set[ast.AST] = set()
         for function, application, call, transform in _applied(file):
             if application in found or not function.is_readable:
@@ -135,7 +138,7 @@ class FunctionWithoutTransforms(Rule):
             )
         if not any(True for _ in transforms(file)) and not _uses_transforms(file):
             return
-        for function in autograd_functions(file):
+        for function in functions:
             if function.node not in found and function.is_readable and function.setup_context is None:
                 yield Hit(
                     function.node,
