@@ -55,6 +55,8 @@ _TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "data", "grad", "real", "i
 _PLAIN_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "is_cuda", "requires_grad", "layout", "is_leaf"})
 _TENSOR_WORD = re.compile(r"\b(?:Long|Float|Half|Bool|Int|Byte)?Tensor\b")
 _OTHER_WORD = re.compile(r"\b(?:List|list|Tuple|tuple|Dict|dict|Sequence|Iterable|float|int|bool|str|ndarray|array)\b")
+# Functions that look at every element and return a truth value of Python's.
+_PREDICATES = frozenset({"torch.equal", "torch.allclose"})
 # Layers whose call returns a tuple.
 _TUPLE_LAYERS = frozenset(
     {"LSTM", "GRU", "RNN", "LSTMCell", "MultiheadAttention", "AdaptiveLogSoftmaxWithLoss", "FractionalMaxPool2d"}
@@ -118,6 +120,29 @@ class TensorEvidence:
         ):
             return False
         return any(self.is_tensor(side) for side in sides)
+
+    def is_read_from_tensor(self, expression: ast.expr) -> bool:
+        """Whether a Python number or truth value is taken out of a tensor: `x.sum().item()`, `int(t)`, `torch.equal`.
+
+        Comparisons and arithmetic of such a number count as well.
+        """
+        if isinstance(expression, (ast.Compare, ast.BinOp)):
+            if isinstance(expression, ast.BinOp):
+                parts = [expression.left, expression.right]
+            else:
+                parts = [expression.left, *expression.comparators]
+            return any(self.is_read_from_tensor(part) for part in parts)
+        if isinstance(expression, ast.Name):
+            definition = self._file.values.single_definition(expression)
+            return isinstance(definition, (ast.Call, ast.Compare)) and self.is_read_from_tensor(definition)
+        if not isinstance(expression, ast.Call):
+            return False
+        if self._file.qualified_name(expression.func) in _PREDICATES:
+            return True
+        name = terminal_name(expression.func)
+        if isinstance(expression.func, ast.Attribute):
+            return name == "item" and not expression.args and self._is_tensor_like(expression.func.value)
+        return name in ("int", "float", "bool") and len(expression.args) == 1 and self.is_tensor(expression.args[0])
 
     # --- names and attributes ----------------------------------------------------------------------------------
 

@@ -36,9 +36,9 @@ class BranchOnTensorValue(Rule):
         what_it_does=(
             "Finds `if`, `while` and conditional expressions whose test is the value of a tensor, in functions that "
             "the file compiles (directly, or called from one that is), and in the `forward` of modules where the "
-            "branch could be written without one: a few assignments or one return on either side. Tests of shapes, "
-            "types, flags and `None` are fine, and so are checks that only raise. What is left out, or a loop, is a "
-            "note."
+            "branch could be written without one: a few assignments or one return on either side, or a loop. Numbers "
+            "that were taken out of a tensor (`.item()`, `torch.equal`) count as its value. Tests of shapes, types, "
+            "flags and `None` are fine, and so are checks that only raise. Other branches in a `forward` are notes."
         ),
         why_is_this_bad=(
             "The compiler can't know which way the data will go: `torch.compile` ends the graph at the branch and "
@@ -129,11 +129,17 @@ class BranchOnTensorValue(Rule):
             "            x = x / norm\n        return x\n",
             (6,),
         ),
-        # loops are notes: they seldom have another form
         Invalid(
             "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
             "        while x.abs().max() > 1:\n            x = x / 2\n        return x\n",
             (5,),
+        ),
+        Invalid(
+            "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
+            "        if x.abs().max().item() > 1:\n            x = x / 2\n        peak = float(torch.amax(x))\n"
+            "        if peak > 1:\n            x = x / peak\n        if torch.allclose(x, x.mean()):\n"
+            "            return x * 0\n        return x\n",
+            (5, 8, 10),
         ),
         Invalid(
             "import torch\ndef helper(x):\n    t = torch.exp(x)\n    if t.sum() > 0:\n        return t\n    return x\n"
@@ -214,7 +220,8 @@ def _is_data(file: FileContext, test: ast.expr) -> bool:
     """Whether a test is a tensor. A bare argument is a flag, whatever its annotation says."""
     if isinstance(test, ast.Name) and not file.values.definitions(test):
         return False
-    return tensor_evidence(file).is_tensor(test)
+    evidence = tensor_evidence(file)
+    return evidence.is_tensor(test) or evidence.is_read_from_tensor(test)
 
 
 def _asks_first(test: ast.expr) -> bool:
@@ -235,7 +242,7 @@ def _severity(file: FileContext, branch: _Branch, region: Region | None) -> Seve
     if all(_only_speaks(statement) for statement in branch.body):
         return None
     if isinstance(branch, ast.While):
-        return Severity.NOTE
+        return Severity.WARNING
     sides = [branch.body, branch.orelse]
     return Severity.WARNING if all(_is_replaceable(side) for side in sides) else Severity.NOTE
 

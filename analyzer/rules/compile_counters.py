@@ -1,9 +1,9 @@
-"""Python integers that a module changes in its forward pass (GP506)."""
+"""Python integers and lists that a module changes in its forward pass (GP506)."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from analyzer.compiled_regions import asks_for_compiling, compiled_regions
 from analyzer.context import FileContext
@@ -17,9 +17,9 @@ from analyzer.tensor_evidence import is_module_method
 _ALLOWED = "allow_unspec_int_on_nn_module"
 
 
-class IntegerChangedInForward(Rule):
+class StateChangedInForward(Rule):
     id = "GP506"
-    name = "integer-attribute-changed-in-forward"
+    name = "state-changed-in-forward"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("compile_equivalence",)
@@ -27,16 +27,17 @@ class IntegerChangedInForward(Rule):
     triggers = ("forward",)
     documentation = Documentation(
         what_it_does=(
-            "Finds integer attributes of a module that its `forward` (or a method that `forward` calls) counts up or "
-            "down: `self.step += 1`. Where the number is used in the forward pass, or the file compiles the module, "
-            "it is a warning, otherwise a note. Floats, tensors and buffers are fine, and so is an integer that is "
-            "set to a size of the input."
+            "Finds integer attributes of a module (also in a dictionary) that its `forward`, or a method that it "
+            "calls, "
+            "counts up or down: `self.step += 1`, and lists that it makes longer and that nothing in the class "
+            "empties. A number that is only counted is a note unless the file compiles the module. Floats, tensors "
+            "and buffers are fine, and so is an integer that is set to a size of the input."
         ),
         why_is_this_bad=(
             "The compiler takes the integers of a module for constants and guards them: every call with another value "
             "compiles again. On torch 2.13, twelve calls built eight graphs and then ran without a compiler (GB0039, "
-            "the recompile limit), even where nothing but the counting touched the number. It is also not in the "
-            "state dict: a resumed run starts from zero."
+            "the recompile limit), even where nothing but the counting touched the number; the length of a list is "
+            "guarded in the same way. None of it is in the state dict: a resumed run starts from zero."
         ),
         faulty_example=(
             "import torch\nfrom torch import nn\n\n\nclass Warmup(nn.Module):\n    def __init__(self):\n"
@@ -73,6 +74,13 @@ class IntegerChangedInForward(Rule):
         "    def forward(self, x):\n        self.n += 1\n        return x * self.n\n",
         "from torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n        n = 0\n        for y in x:\n"
         "            n += 1\n        return x * n\n",
+        # emptied by whoever reads it; or only recorded on demand
+        "from torch import nn\nclass M(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.seen = []\n    def take(self):\n        seen, self.seen = self.seen, []\n        return seen\n"
+        "    def forward(self, x):\n        self.seen.append(x.detach())\n        return x\n",
+        "from torch import nn\nclass M(nn.Module):\n    def __init__(self, record):\n        super().__init__()\n"
+        "        self.seen = []\n        self.record = record\n    def forward(self, x):\n        if self.record:\n"
+        "            self.seen.append(x.detach())\n        return x\n",
         # initialised with something else than an integer
         "from torch import nn\nclass M(nn.Module):\n    def __init__(self, start):\n        super().__init__()\n"
         "        self.seen = []\n    def forward(self, x):\n        self.seen += [x.shape]\n        return x\n",
@@ -99,6 +107,18 @@ class IntegerChangedInForward(Rule):
             "        if self.n < 100:\n            return x\n        return x * 2\n",
             (5,),
         ),
+        Invalid(
+            "from torch import nn\nclass M(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.stats = {'n': 0}\n    def forward(self, x):\n        self.stats['n'] += 1\n"
+            "        return x * self.stats['n']\n",
+            (7,),
+        ),
+        Invalid(
+            "from torch import nn\nclass M(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.seen = []\n    def forward(self, x):\n        self.seen.append(x.mean().detach())\n"
+            "        return x\n",
+            (7,),
+        ),
         # only counted: a note, and a warning where the file compiles it
         Invalid(
             "from torch import nn\nclass M(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
@@ -115,13 +135,14 @@ class IntegerChangedInForward(Rule):
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
-        """Every change of an integer of `self` in a forward pass."""
+        """Every change of an integer, and every list that only grows, in a forward pass."""
         if _ALLOWED in file.text:
             return
         for function in file.functions:
             if function.name == "forward" and is_module_method(file, function):
                 for method in _with_helpers(file, function):
                     yield from self._changes(file, method, function)
+                    yield from self._growth(file, method, function)
 
     def _changes(self, file: FileContext, method: FunctionNode, forward: FunctionNode) -> Iterator[Hit]:
         owner = file.enclosing_class(forward)
@@ -133,23 +154,43 @@ class IntegerChangedInForward(Rule):
             name = _counted(statement)
             if name is None or asks_for_compiling(file, statement):
                 continue
-            first = _integer_start(file, owner, name)
+            first = _start(file, owner, name, _is_integer)
             if first is None:
                 continue
-            region = compiled_regions(file).of(statement)
             read = _is_read(file, forward, name, statement) or _is_read(file, method, name, statement)
-            related: tuple[tuple[ast.AST, str], ...] = ((first, "an integer from here on"),)
-            if region is not None:
-                related = (*related, (region.node, "compiled here"))
-            yield Hit(
-                statement,
-                f"`self.{name}` is a Python integer that changes with every call: compiled code is compiled anew for "
-                f"each value, until the recompile limit ends it ({graph_breaks().numbers(self.id)[0]} of torch "
-                f"{graph_breaks().version}). Keep it in a tensor: `self.register_buffer(...)`.",
-                severity=None if region is not None or read else Severity.NOTE,
-                hypothesis={"attribute": name},
-                related=related,
-            )
+            what = f"`self.{name}` is a Python integer that changes with every call"
+            yield self._hit(file, statement, name, what, (first, "an integer from here on"), serious=read)
+
+    def _growth(self, file: FileContext, method: FunctionNode, forward: FunctionNode) -> Iterator[Hit]:
+        """`self.seen.append(x)` on a list that nothing in the class ever empties."""
+        owner = file.enclosing_class(forward)
+        if owner is None:
+            return
+        for call in file.nodes_in(method, ast.Call):
+            name = _grown(call)
+            if name is None or asks_for_compiling(file, call) or _is_conditional(file, call, method):
+                continue
+            first = _start(file, owner, name, _is_empty_list)
+            if first is None or _is_emptied(file, owner, name, first):
+                continue
+            what = f"`self.{name}` grows with every call and is never emptied"
+            yield self._hit(file, call, name, what, (first, "an empty list here"), serious=True)
+
+    def _hit(
+        self, file: FileContext, node: ast.AST, name: str, what: str, start: tuple[ast.AST, str], *, serious: bool
+    ) -> Hit:
+        region = compiled_regions(file).of(node)
+        related = (start, (region.node, "compiled here")) if region is not None else (start,)
+        return Hit(
+            node,
+            f"{what}: compiled code is compiled anew for each state, until the recompile limit ends it "
+            f"({graph_breaks().numbers(self.id)[0]} of torch {graph_breaks().version}). Keep what is needed in a "
+            f"tensor "
+            "of fixed size: `self.register_buffer(...)`.",
+            severity=None if region is not None or serious else Severity.NOTE,
+            hypothesis={"attribute": name},
+            related=related,
+        )
 
 
 def _with_helpers(file: FileContext, forward: FunctionNode) -> Iterator[FunctionNode]:
@@ -171,7 +212,7 @@ def _with_helpers(file: FileContext, forward: FunctionNode) -> Iterator[Function
 
 
 def _counted(statement: ast.AugAssign | ast.Assign) -> str | None:
-    """The attribute that a statement counts up or down by a literal."""
+    """The attribute (or the item of one) that a statement counts up or down by a literal."""
     target: ast.expr
     if isinstance(statement, ast.AugAssign):
         target, operator, step = statement.target, statement.op, statement.value
@@ -180,16 +221,67 @@ def _counted(statement: ast.AugAssign | ast.Assign) -> str | None:
         if len(statement.targets) != 1 or not isinstance(value, ast.BinOp):
             return None
         target, operator, step = statement.targets[0], value.op, value.right
-        if not isinstance(target, ast.Attribute) or ast.unparse(value.left) != ast.unparse(target):
+        if ast.unparse(value.left) != ast.unparse(target):
             return None
     counts = isinstance(operator, (ast.Add, ast.Sub, ast.Mult)) and isinstance(step, ast.Constant)
-    if not counts or type(step.value) is not int or not isinstance(target, ast.Attribute):  # type: ignore[attr-defined]
+    if not counts or type(step.value) is not int:  # type: ignore[attr-defined]
         return None
-    return target.attr if isinstance(target.value, ast.Name) and target.value.id == "self" else None
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        target = target.value
+    return _own_attribute(target)
 
 
-def _integer_start(file: FileContext, owner: ast.ClassDef, name: str) -> ast.AST | None:
-    """Where the class sets an attribute to an integer literal, if that is all it is ever set to at the start."""
+def _own_attribute(expression: ast.expr) -> str | None:
+    is_own = isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name)
+    return expression.attr if is_own and expression.value.id == "self" else None  # type: ignore[attr-defined]
+
+
+def _grown(call: ast.Call) -> str | None:
+    """The attribute that `self.name.append(x)` makes longer."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("append", "extend"):
+        return None
+    return _own_attribute(call.func.value)
+
+
+def _is_conditional(file: FileContext, node: ast.AST, method: FunctionNode) -> bool:
+    """Whether it happens under an `if`: recording that can be turned off."""
+    return any(isinstance(outer, ast.If) and method in file.ancestors(outer) for outer in file.ancestors(node))
+
+
+def _is_integer(value: ast.expr | None) -> bool:
+    """An integer literal, or a dictionary or list of them."""
+    if isinstance(value, ast.Dict):
+        return bool(value.values) and all(map(_is_integer, value.values))
+    if isinstance(value, ast.List):
+        return bool(value.elts) and all(map(_is_integer, value.elts))
+    return isinstance(value, ast.Constant) and type(value.value) is int
+
+
+def _is_empty_list(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.List) and not value.elts
+
+
+def _is_emptied(file: FileContext, owner: ast.ClassDef, name: str, first: ast.AST) -> bool:
+    """Whether the class sets, clears or shortens the list somewhere else."""
+    for attribute in file.nodes_in(owner, ast.Attribute):
+        if attribute.attr != name:
+            continue
+        outer = file.parent(attribute)
+        if isinstance(attribute.ctx, (ast.Store, ast.Del)):
+            if file.statement(attribute) is not first:
+                return True
+            continue
+        shortened = isinstance(outer, ast.Attribute) and outer.attr in ("clear", "pop", "remove", "popleft")
+        overwritten = isinstance(outer, ast.Subscript) and isinstance(outer.ctx, (ast.Store, ast.Del))
+        if shortened or overwritten:
+            return True
+    return False
+
+
+def _start(
+    file: FileContext, owner: ast.ClassDef, name: str, is_start: Callable[[ast.expr | None], bool]
+) -> ast.AST | None:
+    """Where the class sets an attribute to a start of this kind, if that is all it is ever set to."""
     found: ast.AST | None = None
     settings: list[ast.Assign | ast.AnnAssign] = [*file.nodes_in(owner, ast.Assign)]
     settings.extend(file.nodes_in(owner, ast.AnnAssign))
@@ -199,7 +291,7 @@ def _integer_start(file: FileContext, owner: ast.ClassDef, name: str) -> ast.AST
             continue
         if isinstance(statement, ast.Assign) and _counted(statement) is not None:
             continue
-        if not (isinstance(statement.value, ast.Constant) and type(statement.value.value) is int):
+        if not is_start(statement.value):
             return None
         found = found or statement
     return found

@@ -69,6 +69,24 @@ def test_an_integer_that_grows_compiles_until_the_limit_and_others_do_not(start:
     assert backend.graphs == most
 
 
+class Recording(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(x.detach())
+        return x * 2
+
+
+def test_a_list_that_grows_compiles_until_the_limit() -> None:
+    backend = GraphCounter()
+    compiled = torch.compile(Recording(), backend=backend)
+    for _ in range(12):
+        compiled(torch.ones(2))
+    assert backend.graphs == 8
+
+
 class Part(nn.Module):
     def __init__(self) -> None:
         super().__init__()
