@@ -28,7 +28,7 @@ def _child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
     for node_type in vars(ast).values():
         if not (isinstance(node_type, type) and issubclass(node_type, ast.AST)):
             continue
-        if issubclass(node_type, (ast.Constant, ast.Name, ast.Global, ast.Nonlocal, *_LEAF_TYPES)):
+        if issubclass(node_type, (ast.Constant, ast.Name, ast.Global, ast.Nonlocal, ast.MatchSingleton, *_LEAF_TYPES)):
             table[node_type] = ()
             continue
         fields = [f for f in node_type._fields if f not in never]

@@ -52,7 +52,9 @@ def _modules(file: FileContext) -> Iterator[ast.ClassDef]:
     extended = {dotted_name(base) for node in file.nodes(ast.ClassDef) for base in node.bases}
     for node in file.nodes(ast.ClassDef):
         bases = [dotted_name(base) or "" for base in node.bases]
-        if len(bases) == 1 and bases[0] in _MODULE_BASES and node.name not in extended and _method(node, "forward"):
+        forward = _method(node, "forward")
+        alone = len(bases) == 1 and bases[0] in _MODULE_BASES and node.name not in extended
+        if alone and forward is not None and not isinstance(forward.body[-1], ast.Raise):
             yield node
 
 
@@ -118,6 +120,9 @@ class UnusedLayer(Rule):
         _HEAD + "class Net(nn.Module):\n    def __init__(self, flat):\n        super().__init__()\n"
         "        self.fc = nn.Linear(4, 4)\n        self.weight = nn.Parameter(torch.ones(4))\n\n"
         "    def forward(self, x):\n        return self.fc(x) * self.weight\n",
+        # a holder of parameters, which is not called
+        _HEAD + "class Held(nn.Module):\n    def __init__(self, data):\n        super().__init__()\n"
+        "        self.data = nn.Parameter(data)\n\n    def forward(self):\n        raise NotImplementedError\n",
         # no forward of its own: a container
         _HEAD + "class Parts(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.fc = nn.Linear(4, 4)\n",

@@ -192,6 +192,12 @@ def test_odd_texts_do_not_crash(text: str) -> None:
     analyze_source(text, "a.py")
 
 
+@pytest.mark.parametrize("value", ["True", "False", "None"])
+def test_a_case_of_a_constant_is_read(value: str) -> None:
+    source = f"import torch\n\n\ndef f(x):\n    match x:\n        case {value}:\n            return torch.ones(1)\n"
+    assert analyze_source(source, "a.py").findings == ()
+
+
 def test_mutated_real_files_never_raise() -> None:
     """Words deleted and doubled, files cut short, bytes flipped: 400 mutants of the faulty and right cases."""
     random_source = random.Random(7)
