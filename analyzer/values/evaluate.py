@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from analyzer.syntax import FunctionNode, parameters, terminal_name
@@ -183,7 +184,7 @@ class Evaluator:
         if not (isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name)):
             return []
         owner = self._file.enclosing_class(expression) if expression.value.id == "self" else None
-        assigned = self._class_attributes(owner).get(expression.attr, ()) if owner is not None else ()
+        assigned = self._assigned(owner, expression.attr)[1]
         return [value for value in assigned if value is not None]
 
     def bindings(self, scope: FunctionNode | ast.Module) -> FunctionBindings:
@@ -452,14 +453,42 @@ class Evaluator:
             bindings, may_be_none = self.bindings(function).reaching(key, self._file.statement(expression))
             if bindings and not may_be_none:
                 return self._after_index_assignments([self._binding(b) for b in bindings], bindings)
-        owner = self._file.enclosing_class(expression)
-        assigned = self._class_attributes(owner).get(expression.attr) if owner is not None else None
+        owner, assigned = self._assigned(self._file.enclosing_class(expression), expression.attr)
         if not assigned:
             return named_number(expression.attr, None) if is_epsilon(expression.attr) else UNKNOWN
         values = [self.value(value) if value is not None else UNKNOWN for value in assigned]
         if (owner, expression.attr) in self._buffers:
             values = [replace(value, kind=Kind.TENSOR, gradient=Gradient.NO) for value in values]
         return replace(join(values), parameter=any(self._is_parameter(value) for value in assigned))
+
+    def _assigned(
+        self, owner: ast.ClassDef | None, attribute: str
+    ) -> tuple[ast.ClassDef | None, Sequence[ast.expr | None]]:
+        """(the class that assigns an attribute, what it assigns): the nearest of a class and its bases in this file."""
+        for ancestor in self._lineage(owner):
+            assigned = self._class_attributes(ancestor).get(attribute)
+            if assigned:
+                return ancestor, assigned
+        return owner, ()
+
+    def _lineage(self, owner: ast.ClassDef | None) -> list[ast.ClassDef]:
+        """A class and its base classes in this file, the nearest first."""
+        if owner is None:
+            return []
+        found = [owner]
+        for current in found:
+            for base in current.bases:
+                for definition in self._classes_by_name.get(base.id if isinstance(base, ast.Name) else "", ()):
+                    if definition not in found:
+                        found.append(definition)
+        return found
+
+    @cached_property
+    def _classes_by_name(self) -> dict[str, list[ast.ClassDef]]:
+        table: dict[str, list[ast.ClassDef]] = {}
+        for definition in self._file.nodes(ast.ClassDef):
+            table.setdefault(definition.name, []).append(definition)
+        return table
 
     def _is_parameter(self, expression: ast.expr | None) -> bool:
         if not isinstance(expression, ast.Call):
@@ -583,9 +612,10 @@ class Evaluator:
         owner = self._file.enclosing_class(call)
         if owner is None:
             return UNKNOWN
-        for statement in owner.body:
-            if isinstance(statement, ast.FunctionDef) and statement.name == function.attr:
-                return self._helper(statement)
+        for ancestor in self._lineage(owner):
+            for statement in ancestor.body:
+                if isinstance(statement, ast.FunctionDef) and statement.name == function.attr:
+                    return self._helper(statement)
         layer = self.last_layer(call)
         if layer in _LAYERS:
             return replace(_LAYERS[layer], origin=call)
@@ -621,7 +651,7 @@ class Evaluator:
             return None
         if function.value.id != "self":
             return None
-        for value in self._class_attributes(owner).get(function.attr, ()):
+        for value in self._assigned(owner, function.attr)[1]:
             if isinstance(value, ast.Call) and (self._file.qualified_name(value.func) or "").startswith("torch.nn."):
                 return value
         return None

@@ -206,3 +206,33 @@ NETWORK = (
 )
 def test_what_comes_out_of_a_network_is_no_row_of_zeros(layer: str, result: str, severity: str) -> None:
     assert severities(NETWORK.format(layer, result)) == [("GP102", severity)]
+
+
+def test_attributes_and_methods_of_a_base_class_in_the_same_file_are_followed() -> None:
+    source = (
+        "import torch\nfrom torch import nn\nclass Base(nn.Module):\n    def __init__(self, eps={}):\n"
+        "        super().__init__()\n        self.eps = eps\n    def spread(self, x):\n"
+        "        return x.var(-1) + self.eps\nclass Derived(Base):\n    def forward(self, x, y):\n"
+        "        return torch.sqrt(x.var() + self.eps) + self.spread(y).sqrt()\n"
+    )
+    assert severities(source.format("1e-6")) == []
+    assert severities(source.format("0.0")) == [("GP103", "warning"), ("GP103", "warning")]
+
+
+def test_classes_that_inherit_from_each_other_end_the_search() -> None:
+    source = (
+        "import torch\nclass A(B):\n    def f(self, x):\n        return x / self.n\nclass B(A):\n"
+        "    def g(self, x):\n        return x.var().sqrt() + self.n\n"
+    )
+    assert severities(source) == [("GP103", "warning")]
+
+
+def test_a_shift_by_the_maximum_bounds_what_follows() -> None:
+    source = "import torch\ndef f(x):\n    m = {}\n    e = torch.exp(x - m)\n    return e / e.sum(-1, keepdim=True)\n"
+    for maximum in (
+        "x.amax(-1, keepdim=True)",
+        "x.max(-1, keepdim=True)[0].detach()",
+        "x.max(dim=-1, keepdim=True).values",
+    ):
+        assert severities(source.format(maximum)) == []
+    assert severities(source.format("x.mean(-1, keepdim=True)")) == [("GP110", "warning")]
