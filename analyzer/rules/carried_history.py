@@ -69,7 +69,9 @@ class StateWithHistory(Rule):
             _CELL, "state = self.cell(x, self.state)\nwith torch.no_grad():\n    self.state = state * 1\nreturn state"
         ),
         _in_module(_CELL, "self.state = self.cell(x)\nreturn self.state * 2"),
-        _in_module(_CELL, "if self.state is None:\n    self.state = torch.zeros(4)\nreturn self.cell(x, self.state)"),
+        _in_module(
+            _CELL, "if self.state is None:\n    self.state = torch.zeros(4, 4)\nreturn self.cell(x, self.state)"
+        ),
         _in_module(_MEAN, "self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)\nreturn self.up(x) - self.mean"),
         _in_module(
             _MEAN, "m, v = x.mean(0).detach(), x.var(0)\nself.mean = 0.9 * self.mean + m\nreturn self.up(x) - v"
@@ -180,8 +182,8 @@ class GraphFromInit(Rule):
         ),
         why_is_this_bad=(
             "The value is computed once: it stays what it was before training, whatever the optimizer does, and the "
-            "second backward raises `Trying to backward through the graph a second time`. `.to()` and loading a state "
-            "do not reach it either."
+            "second backward raises `Trying to backward through the graph a second time` wherever the computation kept "
+            "something. `.to()` and loading a state do not reach it either."
         ),
         faulty_example=_in_module(
             "self.log_scale = nn.Parameter(torch.zeros(4))\nself.scale = self.log_scale.exp()", "return x * self.scale"
@@ -214,7 +216,8 @@ class GraphFromInit(Rule):
         ),
         Invalid(
             _in_module(
-                "self.a = nn.Parameter(torch.ones(4))\nself.b = torch.stack((self.a, self.a))", "return x * self.b[0]"
+                "self.a = nn.Parameter(torch.ones(4))\nself.b = torch.stack((self.a, self.a)) ** 2",
+                "return x * self.b[0]",
             ),
             (_FORWARD - 3,),
         ),
@@ -251,7 +254,7 @@ class GraphFromInit(Rule):
                 yield Hit(
                     assignment,
                     f"`self.{target.attr}` is computed from the parameter `{ast.unparse(source)}` once, in `__init__`: "
-                    "it does not follow training, and the second backward raises. Compute it in forward.",
+                    "it does not follow training, and a second backward may raise. Compute it in forward.",
                     hypothesis={"attribute": target.attr, "symbol": file.symbol(assignment), "line": assignment.lineno},
                     related=((reads[0], "and is read here"),),
                 )

@@ -288,7 +288,7 @@ class AttributeChanged(Rule):
     )
     invalid = (
         Invalid(
-            _in_module("self.shift = torch.ones(4)", "pixels = self.shift\npixels[:, 0] *= 32\nreturn x + pixels"),
+            _in_module("self.shift = torch.ones(4)", "pixels = self.shift\npixels[..., 0] *= 32\nreturn x + pixels"),
             (_FORWARD - 1,),
         ),
         Invalid(

@@ -173,10 +173,14 @@ class InplaceOnSharedMemory(Rule):
         _in_module(_LINEAR, "q, k = self.up(x).chunk(2, dim=-1)\nq = q * 0.5\nreturn q @ k.t()"),
         _in_module(_LINEAR, "q, k = self.up(x).tensor_split(2, dim=-1)\nq *= 0.5\nreturn q + k"),
         _in_module(_LINEAR, "q = self.up(x).chunk(2, dim=-1)[0].clone()\nq *= 0.5\nreturn q"),
-        _in_module(_LINEAR, "with torch.no_grad():\n    q, k = x.chunk(2, dim=-1)\n    q *= 0.5\nreturn q + k"),
-        _in_module(_LINEAR, "grid = torch.arange(4.0).expand(3, 4).clone()\ngrid[:, 0] = 1\nreturn x + grid"),
-        _in_module(_LINEAR, "grid = torch.arange(4.0).expand(3, 4)\ngrid = grid.reshape(-1)\nreturn x + grid"),
-        _in_module(_LINEAR, "grid = torch.ones(3, 4).expand(-1, -1)\ngrid[:, 0] = 2\nreturn x + grid"),
+        _in_module(
+            _LINEAR, "with torch.no_grad():\n    q, k = self.up(x).chunk(2, dim=-1)\n    q *= 0.5\nreturn q + k"
+        ),
+        _in_module(_LINEAR, "grid = torch.arange(4.0).expand(4, 4).clone()\ngrid[:, 0] = 1\nreturn x + grid"),
+        _in_module(
+            _LINEAR, "grid = torch.arange(4.0).expand(4, 4)\ngrid = grid.reshape(-1)\nreturn x.reshape(-1) + grid"
+        ),
+        _in_module(_LINEAR, "grid = torch.ones(4, 4).expand(-1, -1)\ngrid[:, 0] = 2\nreturn x + grid"),
         _in_module(_LINEAR, "w = (x + 1).unfold(-1, 2, 2)\nw.mul_(2)\nreturn w"),
         _in_module("self.rnn = nn.LSTM(4, 4)", "out, _ = self.rnn(x)\nout[0] = 0\nreturn out"),
         _HEAD + "class Keep(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
@@ -190,14 +194,14 @@ class InplaceOnSharedMemory(Rule):
         Invalid(_in_module(_LINEAR, "h = self.up(x)\nfor row in h:\n    row.add_(1)\nreturn h"), (_FORWARD + 2,)),
         Invalid(_in_module(_LINEAR, "a, b = torch.split(self.up(x), 3, -1)\na[0] = 0\nreturn a + b"), (_FORWARD + 1,)),
         Invalid(
-            _in_module(_LINEAR, "grid = torch.arange(4.0).expand(3, 4)\ngrid[:, 0] = 1\nreturn x + grid"),
+            _in_module(_LINEAR, "grid = torch.arange(4.0).expand(4, 4)\ngrid[:, 0] = 1\nreturn x + grid"),
             (_FORWARD + 1,),
         ),
         Invalid(
             _in_module(_LINEAR, "gy, gx = torch.meshgrid(x[0], x[1], indexing='ij')\ngy -= 1\nreturn gy + gx"),
             (_FORWARD + 1,),
         ),
-        Invalid(_in_module(_LINEAR, "w = (x + 1).unfold(-1, 4, 2)\nw.mul_(2)\nreturn w"), (_FORWARD + 1,)),
+        Invalid(_in_module(_LINEAR, "w = (x + 1).unfold(-1, 2, 1)\nw.mul_(2)\nreturn w"), (_FORWARD + 1,)),
         Invalid(
             _HEAD + "class Flat(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
             "        return (x * 2).view(-1)\n\n    @staticmethod\n    def backward(ctx, g):\n        return g\n\n\n"
