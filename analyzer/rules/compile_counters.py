@@ -30,8 +30,8 @@ class StateChangedInForward(Rule):
             "Finds integer attributes of a module (also in a dictionary) that its `forward`, or a method that it "
             "calls, "
             "counts up or down: `self.step += 1`, and lists that it makes longer and that nothing in the class "
-            "empties. A number that is only counted is a note unless the file compiles the module. Floats, tensors "
-            "and buffers are fine, and so is an integer that is set to a size of the input."
+            "empties. What is only counted or recorded is a note unless the file compiles the module. Floats, "
+            "tensors and buffers are fine, and so is an integer that is set to a size of the input."
         ),
         why_is_this_bad=(
             "The compiler takes the integers of a module for constants and guards them: every call with another value "
@@ -173,8 +173,11 @@ class StateChangedInForward(Rule):
             first = _start(file, owner, name, _is_empty_list)
             if first is None or _is_emptied(file, owner, name, first):
                 continue
+            read = _is_read(file, forward, name, file.statement(call)) or _is_read(
+                file, method, name, file.statement(call)
+            )
             what = f"`self.{name}` grows with every call and is never emptied"
-            yield self._hit(file, call, name, what, (first, "an empty list here"), serious=True)
+            yield self._hit(file, call, name, what, (first, "an empty list here"), serious=read)
 
     def _hit(
         self, file: FileContext, node: ast.AST, name: str, what: str, start: tuple[ast.AST, str], *, serious: bool
@@ -303,7 +306,7 @@ def _names(target: ast.expr, name: str, statement: ast.stmt, owner: ast.ClassDef
     return isinstance(target, ast.Name) and target.id == name and file.parent(statement) is owner
 
 
-def _is_read(file: FileContext, function: FunctionNode, name: str, change: ast.stmt) -> bool:
+def _is_read(file: FileContext, function: FunctionNode, name: str, change: ast.stmt | None) -> bool:
     """Whether the attribute is read in the function, other than to count it."""
     for attribute in file.nodes_in(function, ast.Attribute):
         if attribute.attr == name and isinstance(attribute.ctx, ast.Load) and file.statement(attribute) is not change:
