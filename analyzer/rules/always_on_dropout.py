@@ -26,7 +26,10 @@ _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d")
 _NEVER_ON = ("alpha_dropout", "feature_alpha_dropout")
 _ATTENTION = "scaled_dot_product_attention"
 _CONDITION = re.compile(r"train|eval|infer|dropout|drop_|\bmc\b|stochastic|mode", re.IGNORECASE)
-_ON_PURPOSE = re.compile(r"(^|_)mc(_|$)|monte|bayes|uncertain|perturb|augment|corrupt|noise|always", re.IGNORECASE)
+# Tacotron's prenet is known for its dropout at inference (espnet keeps it on purpose).
+_ON_PURPOSE = re.compile(
+    r"(^|_)mc(_|$)|monte|bayes|uncertain|perturb|augment|corrupt|noise|always|prenet", re.IGNORECASE
+)
 _TRAINING_NAMES = ("training", "is_training", "train", "is_train")
 
 
@@ -71,6 +74,7 @@ class DropoutWithoutTrainingFlag(Rule):
         + "def attend(q, k, v, dropout_p):\n    return F.scaled_dot_product_attention(q, k, v, None, dropout_p)\n",
         _HEAD + "def drop(x, p):\n    return F.dropout(x, p)\n",
         # dropout at evaluation is the method
+        _FORWARD.replace("class Net", "class Prenet") + "        return F.dropout(self.fc(x), 0.5)\n",
         _HEAD + "def mc_dropout(net, x):\n    return F.dropout(net(x), 0.5)\n",
         _FORWARD + "        with torch.no_grad():\n            mask = F.dropout(torch.ones_like(x), 0.5)\n"
         "        return self.fc(x * mask)\n",

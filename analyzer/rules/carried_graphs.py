@@ -231,6 +231,7 @@ class RetainedGraph(Rule):
         + "def rows(y, x):\n    for i in range(9):\n        y[i].backward(retain_graph=True)\n        print(x.grad)\n",
         _HEAD + "def rows(net, x):\n    y = net(x)\n    for i in range(9):\n        loss = y[i].sum()\n"
         "        loss.backward(retain_graph=True)\n",
+        _HEAD + "def each(losses):\n    for loss in losses:\n        loss.backward(retain_graph=True)\n",
         # once, in no loop
         _HEAD + "def once(net, x):\n    net(x).sum().backward(retain_graph=True)\n",
     )
@@ -257,6 +258,8 @@ def _built_in_loop(file: FileContext, backward: Event) -> bool:
     loss = backward.subject
     if not isinstance(loss, ast.Name) or backward.loop is None:
         return False
+    if any(binding.statement is backward.loop for binding in file.values.definitions(loss)):
+        return False  # the losses are the loop's data, and may share a graph
     names, seen = [loss], {loss.id}
     while names:
         bindings = file.values.definitions(names.pop())
