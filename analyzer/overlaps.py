@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from analyzer.formulas import core, is_number, operation_behind, square_of, terms
+from analyzer.formulas import core, is_number, operation_behind, square_of
 from analyzer.values.domain import Kind
 
 if TYPE_CHECKING:
@@ -26,24 +26,44 @@ def is_overlap(file: FileContext, numerator: ast.expr, divisor: ast.expr) -> boo
     if product is None:
         return False
     wanted = {ast.dump(core(file, side)) for side in product}
+    own = ast.dump(core(file, numerator))
     found: set[str] = set()
-    pending, seen = [divisor], 0
-    while pending and seen < _LARGEST_DEPTH:
-        seen += 1
+    for summand in _summands(file, divisor):
+        if file.values.value(summand).kind is Kind.NUMBER:
+            return False  # smoothed
+        if ast.dump(summand) == own:
+            # true positives over themselves and what was missed: Tversky, precision, recall
+            found |= wanted
+            continue
+        total = operation_behind(file, _unscaled(file, summand), "sum")
+        if total is None or total.operand is None:
+            return False
+        for part in _summands(file, total.operand):
+            squared = square_of(file, part)
+            found.add(ast.dump(core(file, squared if squared is not None else part)))
+    return len(wanted) == 2 and wanted <= found
+
+
+def _summands(file: FileContext, expression: ast.expr) -> list[ast.expr]:
+    """The terms of a sum or difference; an expression that is none is the only one."""
+    found: list[ast.expr] = []
+    pending = [expression]
+    while pending and len(found) < _LARGEST_DEPTH:
         current = core(file, pending.pop())
         if isinstance(current, ast.BinOp) and isinstance(current.op, (ast.Add, ast.Sub)):
             pending.extend((current.left, current.right))
-            continue
-        if file.values.value(current).kind is Kind.NUMBER:
-            return False  # smoothed
-        total = operation_behind(file, current, "sum")
-        if total is None or total.operand is None:
-            return False
-        inside = core(file, total.operand)
-        for part in terms(inside) or (inside,):
-            squared = square_of(file, core(file, part))
-            found.add(ast.dump(core(file, squared if squared is not None else part)))
-    return not pending and len(wanted) == 2 and wanted <= found
+        else:
+            found.append(current)
+    return found
+
+
+def _unscaled(file: FileContext, expression: ast.expr) -> ast.expr:
+    """`x` of `0.5 * x` and `alpha * x`."""
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Mult):
+        for scale, scaled in ((expression.left, expression.right), (expression.right, expression.left)):
+            if file.values.value(scale).kind is Kind.NUMBER:
+                return scaled
+    return expression
 
 
 def _overlap(file: FileContext, numerator: ast.expr) -> tuple[ast.expr, ast.expr] | None:

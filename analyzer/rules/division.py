@@ -267,6 +267,15 @@ class UnprotectedDivision(Rule):
             "    union = p.sum(dim=1) + t.sum(dim=1) - inter\n    return inter / union\n",
             (5,),
         ),
+        Invalid(
+            "import torch\ndef iou(p, t):\n    return (p * t).sum() / (p + t - p * t).sum()\n",
+            (3,),
+        ),
+        Invalid(
+            "import torch\ndef tversky(p, t, alpha=0.3):\n    hit = (p * t).sum()\n"
+            "    return hit / (hit + alpha * (p * (1 - t)).sum() + 0.7 * ((1 - p) * t).sum())\n",
+            (4,),
+        ),
         # an empty selection
         Invalid("import torch\ndef f(l, mask):\n    return (l * mask).sum() / mask.sum()\n", (3,)),
     )

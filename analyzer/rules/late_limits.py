@@ -59,7 +59,8 @@ class LimitAfterOverflow(Rule):
         "import torch\ndef f(x):\n    return torch.where(x > 0, x, torch.exp(x.clamp(max=0)) - 1)\n",
         "import torch\ndef f(x, m):\n    return torch.where(m, x, torch.exp(x))\n",
         # the ratio of two policies
-        "import torch\ndef f(new_logp, old_logp):\n    return (new_logp - old_logp).exp().clamp(0.8, 1.2)\n",
+        "import torch\ndef f(new_logp, old_logp):\n    return (new_logp - old_logp).exp().clamp(max=2.0)\n",
+        "import torch\ndef f(new, old):\n    return (new - old).exp().clamp(0.8, 1.2)\n",
         "import torch\n@torch.no_grad()\ndef f(x):\n    return torch.exp(x).clamp(max=1e4)\n",
         "import torch\ndef f(x):\n    return torch.exp(x.detach()).clamp(max=1e4)\n",
         "import torch\ndef f(x):\n    if x.max() > 80:\n        return x\n    return torch.exp(x).clamp(max=1e4)\n",
@@ -92,7 +93,7 @@ class LimitAfterOverflow(Rule):
                 continue
             if any(_LOG_PROBABILITY.search(name.lower()) for name, _ in value_names(exponent)):
                 continue
-            if surroundings(file, call) is not Surroundings.DIFFERENTIATED:
+            if surroundings(file, call) is not Surroundings.DIFFERENTIATED or _is_ratio(file, operation):
                 continue
             yield Hit(
                 node=call,
@@ -110,6 +111,15 @@ class LimitAfterOverflow(Rule):
                 related=((exponential.call, "this overflows: nothing bounds its argument from above"),),
                 fix=_earlier(file, operation, exponential, upper),
             )
+
+
+def _is_ratio(file: FileContext, clamp: Operation) -> bool:
+    """`exp(new - old).clamp(0.8, 1.2)`: a ratio that is kept close to one was close to it before."""
+    lower, upper = clamp.argument(0, "min"), clamp.argument(1, "max")
+    if clamp.name == "minimum" or lower is None or upper is None:
+        return False
+    low, high = file.values.value(lower).constant, file.values.value(upper).constant
+    return low is not None and high is not None and 0.3 < low < 1 < high < 3
 
 
 def _unchosen(file: FileContext, call: ast.Call) -> Iterator[Hit]:

@@ -89,6 +89,8 @@ class LogarithmAtZero(Rule):
         # a squashed action, a spectrum of silence
         Invalid("import torch\ndef f(x):\n    a = torch.tanh(x)\n    return torch.log(1 - a.pow(2)).sum(-1)\n", (4,)),
         Invalid("import torch\ndef f(x):\n    return torch.log1p(-torch.tanh(x) ** 2)\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.log1p(-torch.softmax(x, -1))\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.log(1 - torch.exp(-x.abs()))\n", (3,)),
         Invalid("import torch\ndef f(x, w):\n    return torch.log(torch.stft(x, 64, window=w).abs())\n", (3,)),
         # noise: one draw of zero is enough
         Invalid("import torch\ndef f(x):\n    return x - torch.log(-torch.log(torch.rand_like(x)))\n", (3,)),
@@ -151,8 +153,8 @@ class LogarithmAtZero(Rule):
         value = file.values.value(operand.operand)
         if value.is_number or value.high != 1 or value.high_open or not value.reaches_high or value.low < 0:
             return
-        if probability_behind(file, operand.operand) is not None:
-            return
+        if (probability_behind(file, operand.operand) or ("",))[0] == "sigmoid":
+            return  # GP109
         singular = Singular(Form.LOGARITHM, call, operand)
         judgement = Judgement(file, singular)
         if judgement.surroundings is Surroundings.ASIDE or guarded(file, call, operand):

@@ -104,6 +104,8 @@ class SquareRootAtZero(Rule):
         "import torch\ndef f(x):\n    return torch.sqrt(1 - x ** 2)\n",
         "import torch\ndef f(a, b, c):\n    return torch.sqrt(b ** 2 - 4 * a * c)\n",
         "import torch\ndef f(mask):\n    return mask.sum(-1).sqrt()\n",
+        "import torch\ndef f(x, y):\n    d = ((x - y) ** 2).sum(-1)\n    zero = (d == 0).float()\n"
+        "    return torch.sqrt(d + zero * 1e-16) * (1 - zero)\n",
     )
     invalid = (
         Invalid("import torch\ndef f(x):\n    return x.pow(2).sum(-1).sqrt()\n", (3,)),

@@ -268,9 +268,11 @@ def add(left: Value, right: Value) -> Value:
         return replace(left, kind=result.kind, precision=result.precision)
     if left.non_negative and right.non_negative:
         weaker = min(left, right, key=lambda value: value.zero)
+        # `d + (d == 0) * eps`: whoever adds a mask to something means to keep it away from zero.
+        masked = left.mask is not right.mask
         result = replace(
             result,
-            zero=weaker.zero,
+            zero=min(weaker.zero, Zero.UNKNOWN) if masked else weaker.zero,
             zero_because="when both terms are zero",
             origin=weaker.origin,
             screened=left.screened or right.screened,

@@ -307,7 +307,11 @@ def _positive(_operation: Operation, operand: Value, _reader: Reader) -> Value:
 
 def _exponential(_operation: Operation, operand: Value, _reader: Reader) -> Value:
     high = math.exp(operand.high) if operand.high < 80 else math.inf
-    return _tensor(replace(operand, mask=False), low=0.0, low_open=True, high=high, zero=Zero.EXCLUDED)
+    # exp(0) is one, and that is reached where the argument can be zero: `1 - exp(-x.abs())`.
+    reaches = operand.high == 0 and (operand.zero >= Zero.CONCEIVABLE or operand.reaches_high)
+    return _tensor(
+        replace(operand, mask=False), low=0.0, low_open=True, high=high, reaches_high=reaches, zero=Zero.EXCLUDED
+    )
 
 
 def _probability(operation: Operation, operand: Value, _reader: Reader) -> Value:
@@ -554,6 +558,15 @@ def _scattered(operation: Operation, operand: Value, reader: Reader) -> Value:
     )
 
 
+def _einsum(operation: Operation, _operand: Value, reader: Reader) -> Value:
+    """`einsum("bd,bd->b", x, y)`: sums of products of what follows the equation."""
+    values = [reader.value(argument) for argument in operation.arguments]
+    if not values:
+        return Value(kind=Kind.TENSOR)
+    low = 0.0 if all(value.non_negative for value in values) else -math.inf
+    return Value(kind=Kind.TENSOR, low=low, gradient=combined_gradient(values))
+
+
 def _product(_operation: Operation, operand: Value, reader: Reader) -> Value:
     """Matrix products: non-negative when both factors are."""
     other = _operation.argument(0, "other", "mat2", "vec")
@@ -688,6 +701,7 @@ def _table() -> dict[str, _Transfer]:
         (_negated, "neg negative"),
         (_scattered, "index_add scatter_add"),
         (_product, "matmul mm bmm mv dot"),
+        (_einsum, "einsum"),
         (_filled_with(0.0), "zeros zeros_like new_zeros"),
         (_filled_with(1.0), "ones ones_like new_ones"),
         (_full, "full full_like new_full"),
@@ -698,7 +712,7 @@ def _table() -> dict[str, _Transfer]:
         (_range, "arange argmax argmin argsort nonzero searchsorted bucketize"),
         (
             _unknown,
-            "log log2 log10 log1p expm1 acos asin atan atan2 tan digamma lgamma logsumexp einsum linear conv1d conv2d "
+            "log log2 log10 log1p expm1 acos asin atan atan2 tan digamma lgamma logsumexp linear conv1d conv2d "
             "conv3d cumsum cumprod prod lerp addcmul addcdiv baddbmm addmm interpolate pad gelu silu elu leaky_relu "
             "layer_norm batch_norm group_norm cross det slogdet logdet inverse solve median quantile fmod remainder "
             "reciprocal scatter index_put scatter_reduce index_copy",
