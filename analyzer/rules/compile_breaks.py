@@ -245,12 +245,13 @@ def _masked_reads(file: FileContext) -> Iterator[ast.Subscript]:
 class SideEffectInCompiledCode(_GraphBreak):
     id = "GP504"
     name = "side-effect-in-compiled-code"
-    triggers = ("compile",)
+    triggers = ("compile", "forward")
     documentation = Documentation(
         what_it_does=(
             "Finds `print`, loggers, `warnings.warn`, `open`, `torch.save`, `copy.deepcopy` of tensors or modules, "
-            "`breakpoint` and the debugger in code that the file compiles. Silent behind "
-            "`torch.compiler.is_compiling()`. Formatting a tensor and reading the environment are fine."
+            "`breakpoint` and the debugger in code that the file compiles, and in the `forward` of a module where "
+            "nothing decides whether it happens. Silent behind `torch.compiler.is_compiling()`. Formatting a tensor "
+            "and reading the environment are fine."
         ),
         why_is_this_bad=(
             "The compiler can't put it into a graph: torch 2.13 ends the graph there, once or twice, and with "
@@ -270,7 +271,10 @@ class SideEffectInCompiledCode(_GraphBreak):
         "import torch\ndef f(x):\n    print(x)\n    return x\n",
         "import torch\n@torch.compile\ndef f(x):\n    return x\nprint(f(torch.ones(1)))\n",
         "import logging, torch\nlogger = logging.getLogger()\nclass M(torch.nn.Module):\n    def forward(self, x):\n"
-        "        logger.info('x')\n        return x\n",
+        "        if self.verbose:\n            print(x)\n        if x.shape[0] == 0:\n            logger.info('x')\n"
+        "        return x\n",
+        "from torch import nn\nclass M(nn.Module):\n    def report(self, x):\n        print(x)\n"
+        "    def forward(self, x):\n        return x\n",
         "import torch\n@torch.compile\ndef f(x):\n    if x.dim() != 2:\n        raise ValueError(print)\n"
         "    return x\n",
     )
@@ -286,21 +290,48 @@ class SideEffectInCompiledCode(_GraphBreak):
             "        return x\nm = torch.compile(M())\n",
             (5,),
         ),
+        # in any forward: it happens at every call
+        Invalid(
+            "from torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n        print(x.mean())\n"
+            "        return x\n",
+            (4,),
+        ),
+        Invalid(
+            "import copy\nimport torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
+            "        y = torch.relu(x)\n        return copy.deepcopy(y)\n",
+            (7,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every such call in a compiled region."""
-        if not compiled_regions(file):
-            return
         for call in file.calls(*_SIDE_EFFECTS):
+            if not _is_compiled_or_forward(file, call):
+                continue
             title = _side_effect(file, call)
             if title is None:
                 continue
             what = f"`{_short(file, call)}` is a side effect"
             advice = "Move it out, or ask `torch.compiler.is_compiling()`."
             hit = self._hit(file, call, title, what, advice)
+            if hit is None and compiled_regions(file).of(call) is None and _happens_always(file, call):
+                number = graph_breaks().number(self.id, title)
+                message = f"{what} of every forward pass: compiled code ends its graph here ({number}). {advice}"
+                hit = Hit(call, message, hypothesis={"operand": _short(file, call)})
             if hit is not None:
                 yield hit
+
+
+def _happens_always(file: FileContext, call: ast.Call) -> bool:
+    """Whether no condition, handler or question about compiling stands around a place or before it."""
+    if asks_for_compiling(file, call):
+        return False
+    for outer in file.ancestors(call):
+        if isinstance(outer, (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler)):
+            return False
+        if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            break
+    return True
 
 
 _LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "warning_once", "log"})
