@@ -66,7 +66,7 @@ class HardCodedDevice(Rule):
     confidence = Confidence.HIGH
     settled_by = ("device_compare",)
     fix = FixSafety.UNSAFE
-    triggers = (".cuda", '"cuda', "'cuda", "Tensor)")
+    triggers = (".cuda", '"cuda', "'cuda", ".type(")
     documentation = Documentation(
         what_it_does=(
             "Finds `.cuda()`, `.to('cuda')`, `device='cuda'` and `torch.cuda.FloatTensor(…)` in a module's "
