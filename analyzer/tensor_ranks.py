@@ -94,12 +94,15 @@ def _each(file: FileContext, source: ast.expr, depth: int) -> int | None:
         return None
     if isinstance(source.func, ast.Name) and source.func.id == "map" and source.args:
         return _result(file, source.args[0], depth)
-    if terminal_name(source.func) in ("chunk", "split", "tensor_split") and isinstance(source.func, ast.Attribute):
+    name = terminal_name(source.func)
+    if name in ("chunk", "split", "tensor_split") and isinstance(source.func, ast.Attribute):
         return _rank(file, source.func.value, depth)
-    if terminal_name(source.func) == "unbind" and isinstance(source.func, ast.Attribute):
-        inner = _rank(file, source.func.value, depth)
-        return inner - 1 if inner is not None else None
-    return None
+    whole: int | None = None
+    if name == "unbind" and isinstance(source.func, ast.Attribute):
+        whole = _rank(file, source.func.value, depth)
+    elif name in ("permute", "view", "reshape", "transpose", "movedim"):
+        whole = _rank(file, source, depth)  # unpacked along its first axis
+    return whole - 1 if whole is not None else None
 
 
 def _result(file: FileContext, function: ast.expr, depth: int) -> int | None:

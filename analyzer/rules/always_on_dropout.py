@@ -297,6 +297,10 @@ class LayerBuiltInForward(Rule):
             _FORWARD + "        return self.mix(x)\n\n    def mix(self, x):\n        return nn.Dropout(0.5)(x)\n",
             (_FIRST + 3,),
         ),
+        Invalid(
+            _FORWARD + "        head = nn.Linear(4, 2)\n        head = head.to(x.device)\n        return head(x)\n",
+            (_FIRST,),
+        ),
         Invalid(_FORWARD + "        head = nn.Linear(4, 2).to(x.device)\n        return head(self.fc(x))\n", (_FIRST,)),
         Invalid(
             _FORWARD + "        head = nn.Sequential(nn.Linear(4, 2), nn.ReLU())\n        return head(self.fc(x))\n",
@@ -384,6 +388,6 @@ def _is_local_layer(file: FileContext, assignment: ast.Assign) -> bool:
         parent = file.parent(name)
         if isinstance(parent, ast.Call) and parent.func is name:
             called = True
-        else:
+        elif not (isinstance(parent, ast.Attribute) and parent.attr in ("to", "cuda", "half", "double")):
             return False
     return called

@@ -257,6 +257,13 @@ class MaskBatchMeetsHeads(Rule):
             (9,),
         ),
         Invalid(
+            _HEAD + "def attend(x, n, heads, ok, w):\n"
+            "    q, k, v = w(x).reshape(2, n, 3, heads, 4).permute(2, 0, 3, 1, 4)\n"
+            "    pair = ok.unsqueeze(1) * ok.unsqueeze(2)\n"
+            "    return (q @ k.mT).masked_fill(pair == 0, -1e4).softmax(-1) @ v\n",
+            (9,),
+        ),
+        Invalid(
             _HEAD + "def attend(x, n, heads, lengths, w):\n    q = w(x).view(2, n, heads, -1).transpose(1, 2)\n"
             "    ok = torch.arange(n)[None, :] < lengths[:, None]\n    score = q @ q.mT\n"
             "    return score.masked_fill(~ok.unsqueeze(1), -1e4).softmax(-1)\n",

@@ -261,6 +261,9 @@ class SequenceAxisTakenForBatch(Rule):
             "return self.head(self.rnn(x)[:, 0])",
         ),
         _net("nn.Linear(dim, hidden)", "return self.rnn(x)[:, -1]"),
+        _net("nn.GRU(dim, hidden)", "b, t, d = x.shape\nx = x.transpose(0, 1)\nreturn self.rnn(x)[0]"),
+        _net("nn.GRU(dim, hidden)", "t, b, d = x.shape\nreturn self.rnn(x)[0]"),
+        _net("nn.GRU(dim, hidden, batch_first=True)", "b, t, d = x.shape\nreturn self.rnn(x)[0]"),
     )
     invalid = (
         Invalid(_net("nn.GRU(dim, hidden)", "out, _ = self.rnn(x)\nreturn self.head(out[:, -1])"), (_FIRST + 1,)),
@@ -268,6 +271,7 @@ class SequenceAxisTakenForBatch(Rule):
         Invalid(_net("nn.RNN(dim, hidden)", "out = self.rnn(x)[0]\nreturn self.head(out.mean(dim=1))"), (_FIRST + 1,)),
         Invalid(_net(_PLAIN, "out, _ = self.rnn(x)\nreturn self.head(out[-1])"), (_FIRST + 1,)),
         Invalid(_net(_PLAIN, "out, _ = self.rnn(x)\nreturn self.head(torch.mean(out, 0))"), (_FIRST + 1,)),
+        Invalid(_net("nn.GRU(dim, hidden)", "b, t, d = x.shape\nreturn self.rnn(x)[0]"), (_FIRST + 1,)),
         Invalid(_net("nn.MultiheadAttention(dim, 1)", "out, w = self.rnn(x, x, x)\nreturn out.mean(1)"), (_FIRST + 1,)),
         Invalid(
             _net("nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 2)", "return self.head(self.rnn(x)[:, 0])"),
@@ -285,6 +289,7 @@ class SequenceAxisTakenForBatch(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         if not file.calls(*(name.rpartition(".")[2] for name in _SEQUENCE)):
             return
+        yield from _batch_given_first(file)
         for node, source, axis in _picks(file):
             found = _sequence_output(file, source)
             if found is None:
@@ -299,6 +304,32 @@ class SequenceAxisTakenForBatch(Rule):
                 f"This `nn.{short}` {order} axis is the batch, so this works across samples instead of steps.",
                 related=((layer, "the layer that made it"),),
             )
+
+
+def _batch_given_first(file: FileContext) -> Iterator[Hit]:
+    """Calls of a layer without `batch_first` with a tensor that was unpacked as `batch, steps, width = x.shape`."""
+    for assignment in file.nodes(ast.Assign):
+        target = assignment.targets[0]
+        names = [n.id for n in target.elts if isinstance(n, ast.Name)] if isinstance(target, ast.Tuple) else []
+        if len(names) != 3 or not _BATCH.fullmatch(names[0]) or _BATCH.fullmatch(names[1]):
+            continue
+        function = file.enclosing_function(assignment)
+        for call in file.nodes_in(function, ast.Call) if function is not None else []:
+            given = call.args[0] if call.args else None
+            if not isinstance(given, ast.Name) or not _is_shape(assignment.value, given.id):
+                continue
+            layer = _layer_call(file, call) if _same_tensor(file, assignment, given) else None
+            if layer is not None and layer[0] in _SEQUENCE and _comes_first(file, layer) is False:
+                short = layer[0].rpartition(".")[2]
+                yield Hit(
+                    call,
+                    f"`{given.id}` has its batch first, but this `nn.{short}` has no `batch_first=True`: it takes the "
+                    f"samples for steps, and mixes them.",
+                    related=((assignment, "the batch is the first axis"), (layer[1], "the layer that is run")),
+                )
+
+
+_BATCH = re.compile(r"b|bs|bsz|batch|batch_size|batchsize|n_batch|num_batch", re.IGNORECASE)
 
 
 def _picks(file: FileContext) -> Iterator[tuple[ast.expr, ast.expr, int]]:
@@ -337,8 +368,14 @@ def _sequence_output(file: FileContext, expression: ast.expr) -> tuple[ast.Call,
     layer = _layer_call(file, run)
     if layer is None or layer[0] not in _SEQUENCE or steps != ((0,) if layer[0] in _TUPLES else ()):
         return None
-    made = layer[1]
-    if layer[0] in _STACKS:
+    first = _comes_first(file, layer)
+    return (layer[1], first) if first is not None else None
+
+
+def _comes_first(file: FileContext, layer: tuple[str, ast.Call]) -> bool | None:
+    """Whether a sequence layer has the batch first; None when its file does not tell."""
+    name, made = layer
+    if name in _STACKS:
         inner = argument(made, 0, "encoder_layer", "decoder_layer")
         source = maker(file, inner) if inner is not None else None
         if source is None or not (file.qualified_name(source.func) or "").startswith("torch.nn."):
@@ -348,8 +385,8 @@ def _sequence_output(file: FileContext, expression: ast.expr) -> tuple[ast.Call,
     if any(item.arg is None for item in made.keywords) or len(made.args) > 4:
         return None  # the flag may be among them
     if flag is None:
-        return made, False
-    return (made, True) if is_true(flag) else None
+        return False
+    return True if is_true(flag) else None
 
 
 # The relative positions of Transformer-XL are shifted by such a view, on purpose (transformers' Funnel has one).

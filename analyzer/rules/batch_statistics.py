@@ -73,6 +73,10 @@ class ScaledByBatchExtreme(Rule):
             _HEAD + _NET + "        x = self.fc(x)\n        return (x - x.mean()) / (x.std() + 1e-5)\n", (_FIRST + 1,)
         ),
         Invalid(_HEAD + _NET + "        return x / torch.norm(x)\n", (_FIRST,)),
+        Invalid(
+            _HEAD + _NET + "        low, high = x.min(), x.max()\n        return self.fc((x - low) / (high - low))\n",
+            (_FIRST + 1,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -110,7 +114,10 @@ def _scaled(file: FileContext, division: ast.BinOp) -> ast.Name | None:
 
 
 def _statistic_of(file: FileContext, expression: ast.expr) -> str | None:
-    """The name whose statistic over all axes an expression is: `x` of `x.max()`."""
+    """The name whose statistic over all axes an expression is: `x` of `x.max()`, also through a variable."""
+    if isinstance(expression, ast.Name):
+        definition = file.values.single_definition(expression)
+        return _statistic_of(file, definition) if isinstance(definition, ast.Call) else None
     if not isinstance(expression, ast.Call) or expression.keywords:
         return None
     operation = file.values.operation(expression)
