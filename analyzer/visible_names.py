@@ -10,7 +10,7 @@ import ast
 from functools import cached_property
 
 from analyzer.context import FileContext
-from analyzer.syntax import FunctionNode, dotted_name
+from analyzer.syntax import FunctionNode, dotted_name, parameters
 
 _IMPLICIT = frozenset(
     {"__file__", "__name__", "__doc__", "__class__", "__path__", "__spec__", "__package__", "__loader__"}
@@ -45,7 +45,7 @@ class VisibleNames:
         found = self._module | _IMPLICIT
         for outer in self._file.ancestors(function):
             if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                found |= self.bound_in(outer)
+                found |= {argument.arg for argument in parameters(outer)} | _bound_at_level(outer.body)
         return found
 
     @cached_property
@@ -53,16 +53,22 @@ class VisibleNames:
         found = set(self._file.imports)
         for statement in self._file.nodes(ast.Global):
             found.update(statement.names)
-        pending: list[ast.AST] = list(self._file.tree.body)
-        while pending:
-            node = pending.pop()
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                found.add(node.name)
-                continue
-            found.update(_bound_by(node))
-            if not isinstance(node, ast.Lambda):
-                pending.extend(ast.iter_child_nodes(node))
-        return frozenset(found)
+        return frozenset(found | _bound_at_level(self._file.tree.body))
+
+
+def _bound_at_level(body: list[ast.stmt]) -> set[str]:
+    """What the statements of one scope bind, without those of functions and classes inside it."""
+    found: set[str] = set()
+    pending: list[ast.AST] = list(body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.add(node.name)
+            continue
+        found.update(_bound_by(node))
+        if not isinstance(node, ast.Lambda):
+            pending.extend(ast.iter_child_nodes(node))
+    return found
 
 
 def _bound_below(function: FunctionNode) -> set[str]:
