@@ -164,7 +164,8 @@ class UnprotectedDivision(Rule):
         what_it_does=(
             "Finds divisions (also `div`, `reciprocal` and negative powers) by a tensor that is exactly zero "
             "for inputs that occur in practice - the norm of a padding row, the spread of a constant input, a clamp "
-            "at zero - with nothing before the division that keeps it away from zero."
+            "at zero - with nothing before the division that keeps it away from zero. Also overlap scores (Dice, "
+            "intersection over union) of masks that can both be empty, without a smoothing term."
         ),
         why_is_this_bad=(
             "The quotient is inf or NaN, and so is every gradient behind it. Repairing the result afterwards "
