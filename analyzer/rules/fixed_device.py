@@ -30,7 +30,7 @@ def _forward(body: str, *, after: str = "") -> str:
 
 
 # A file that never mentions devices may be meant for the CPU alone: what it would do elsewhere is a remark.
-_CARES_FOR_DEVICES = re.compile(r"\bdevice\b|\bcuda\b|\bis_cuda\b")
+_CARES_FOR_DEVICES = re.compile(r"\bdevice\b|\bcuda\b|\bis_cuda\b|\.cpu\(")
 
 
 # Data is loaded on the CPU.
