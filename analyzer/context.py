@@ -102,27 +102,11 @@ class FileContext:
     def nodes_in(self, scope: ast.ClassDef | FunctionNode, *types: type[_Node]) -> list[_Node]:
         """Every node of exactly these types inside a class or function, nested ones included, in source order.
 
-        Grouped once a file: asking for every class and function costs no walk of each.
+        A slice of what the one walk over the file met: asking for every class and function costs no walk of each.
         """
-        found: list[_Node] = []
-        for node_type in types:
-            groups = self._grouped.get(node_type)
-            if groups is None:
-                groups = self._grouped[node_type] = self._group(node_type)
-            found.extend(groups.get(scope, ()))  # type: ignore[arg-type]
-        return found
-
-    @cached_property
-    def _grouped(self) -> dict[type[ast.AST], dict[ast.AST, list[ast.AST]]]:
-        return {}
-
-    def _group(self, node_type: type[_Node]) -> dict[ast.AST, list[ast.AST]]:
-        groups: dict[ast.AST, list[ast.AST]] = {}
-        nodes = sorted(self.nodes(node_type), key=lambda n: (getattr(n, "lineno", 0), getattr(n, "col_offset", 0)))
-        for node in nodes:
-            for outer in self.definitions_around(node):
-                groups.setdefault(outer, []).append(node)
-        return groups
+        if len(types) == 1:
+            return list(self.index.nodes_in(scope, types[0]))
+        return [node for node_type in types for node in self.index.nodes_in(scope, node_type)]
 
     def definitions_around(self, node: ast.AST) -> tuple[ast.ClassDef | FunctionNode, ...]:
         """The classes and functions around a node, the innermost first, without itself.

@@ -7,8 +7,9 @@ The walk costs about a third of `ast.parse` (0.09 s against 0.30 s on 63,000 lin
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 ScopeNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
@@ -42,29 +43,49 @@ def _child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
 _CHILD_FIELDS = _child_fields()
 
 
+_DEFINITION_TYPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef})
+
+
+def _position(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
 class SyntaxIndex:
     """Parents and kinds of every node of one module."""
 
-    __slots__ = ("_by_type", "_calls", "parents", "tree")
+    __slots__ = ("_by_type", "_calls", "_inside", "_orders", "_spans", "parents", "tree")
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self.parents: dict[ast.AST, ast.AST] = {}
         self._by_type: dict[type[ast.AST], list[ast.AST]] = {}
         self._calls: dict[str, list[ast.Call]] | None = None
+        # Nodes are numbered as they are visited: what is inside a definition has an unbroken run of numbers.
+        self._orders: dict[type[ast.AST], list[int]] = {}
+        self._spans: dict[ast.AST, tuple[int, int]] = {}
+        self._inside: dict[tuple[ast.AST, type[ast.AST]], list[ast.AST]] = {}
         self._walk()
 
     def _walk(self) -> None:
-        parents, by_type, child_fields = self.parents, self._by_type, _CHILD_FIELDS
-        stack: list[ast.AST] = [self.tree]
+        parents, by_type, orders, child_fields = self.parents, self._by_type, self._orders, _CHILD_FIELDS
+        order = 0
+        stack: list[Any] = [self.tree]
         while stack:
             node = stack.pop()
             node_type = type(node)
+            if node_type is tuple:  # everything inside a definition has been visited
+                self._spans[node[0]] = (node[1], order)
+                continue
             same = by_type.get(node_type)
             if same is None:
                 by_type[node_type] = [node]
+                orders[node_type] = [order]
             else:
                 same.append(node)
+                orders[node_type].append(order)
+            order += 1
+            if node_type in _DEFINITION_TYPES:
+                stack.append((node, order))
             for field in child_fields[node_type]:
                 value = getattr(node, field, None)
                 if value is None:
@@ -84,6 +105,18 @@ class SyntaxIndex:
         for node_type in types:
             found.extend(self._by_type.get(node_type, ()))  # type: ignore[arg-type]
         return found
+
+    def nodes_in(self, definition: ast.AST, node_type: type[_Node]) -> list[_Node]:
+        """Every node of exactly this type inside a class or function, in source order."""
+        known = self._inside.get((definition, node_type))
+        if known is None:
+            found: list[ast.AST] = []
+            span, orders = self._spans.get(definition), self._orders.get(node_type)
+            if span is not None and orders is not None:
+                found = self._by_type[node_type][bisect_left(orders, span[0]) : bisect_left(orders, span[1])]
+                found.sort(key=_position)
+            known = self._inside[definition, node_type] = found
+        return known  # type: ignore[return-value]
 
     def calls(self, *names: str) -> list[ast.Call]:
         """Every call whose callee ends in one of these names: `sqrt` finds `x.sqrt()` and `torch.sqrt(x)`."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import ast
 import re
 from enum import Enum
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from analyzer.syntax import terminal_name
+from analyzer.syntax import FunctionNode, terminal_name
 from analyzer.values.domain import Precision
 
 if TYPE_CHECKING:
@@ -98,16 +99,26 @@ def surroundings(file: FileContext, node: ast.AST) -> Surroundings:
         return Surroundings.UNRECORDED
     if _read_off(file, node):
         return Surroundings.UNRECORDED
-    if any(map(_ASIDE_PARTS.search, PurePosixPath(file.path).with_suffix("").parts)):
+    if _is_file_aside(file.path) or any(map(_is_definition_aside, file.definitions_around(node))):
         return Surroundings.ASIDE
-    for outer in file.ancestors(node):
-        if isinstance(outer, ast.ClassDef) and (
-            _ASIDE_CLASSES.search(outer.name) or any(terminal_name(base) in _ASIDE_BASES for base in outer.bases)
-        ):
-            return Surroundings.ASIDE
-        if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and _ASIDE_FUNCTIONS.search(outer.name):
-            return Surroundings.ASIDE
     return Surroundings.DIFFERENTIATED
+
+
+@lru_cache(maxsize=64)
+def _is_file_aside(path: str) -> bool:
+    return any(map(_ASIDE_PARTS.search, PurePosixPath(path).with_suffix("").parts))
+
+
+def _is_definition_aside(definition: ast.ClassDef | FunctionNode) -> bool:
+    if isinstance(definition, ast.ClassDef):
+        named_so = _is_name_aside(_ASIDE_CLASSES, definition.name)
+        return named_so or any(terminal_name(base) in _ASIDE_BASES for base in definition.bases)
+    return _is_name_aside(_ASIDE_FUNCTIONS, definition.name)
+
+
+@lru_cache(maxsize=4096)
+def _is_name_aside(pattern: re.Pattern[str], name: str) -> bool:
+    return pattern.search(name) is not None
 
 
 _AUTOCASTS = frozenset({"torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast"})
