@@ -271,27 +271,35 @@ def _is_replaceable(side: list[ast.stmt]) -> bool:
 
 def _fix(file: FileContext, branch: _Branch) -> Rewrite | None:
     """`if mask.any(): x = x.masked_fill(mask, v)` without the `if`."""
-    if not isinstance(branch, ast.If) or branch.orelse or len(branch.body) != 1:
+    # A comment on the condition would be lost with it.
+    if not isinstance(branch, ast.If) or branch.orelse or len(branch.body) != 1 or "#" in file.source(branch):
         return None
-    test, statement = branch.test, branch.body[0]
-    if not (isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and test.func.attr == "any"):
+    mask, statement = _any_of(branch.test), branch.body[0]
+    if mask is None or not isinstance(statement, ast.Assign) or statement.lineno != statement.end_lineno:
         return None
-    if test.args or test.keywords or statement.lineno != statement.end_lineno or not isinstance(statement, ast.Assign):
+    if not _does_nothing_without(file, mask, statement):
         return None
+    return Rewrite(FixSafety.SAFE, (Replacement(branch, file.source(statement)),))
+
+
+def _any_of(test: ast.expr) -> ast.expr | None:
+    """`mask` of `mask.any()`."""
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and not test.args and not test.keywords:
+        return test.func.value if test.func.attr == "any" else None
+    return None
+
+
+def _does_nothing_without(file: FileContext, mask: ast.expr, statement: ast.Assign) -> bool:
+    """Whether an assignment leaves its target as it is where the mask selects nothing."""
     call, target = statement.value, statement.targets[0]
     if not isinstance(call, ast.Call) or len(statement.targets) != 1 or not isinstance(target, ast.Name):
-        return None
-    mask = ast.dump(test.func.value)
+        return False
     arguments = [ast.dump(argument) for argument in call.args]
     name = ast.dump(ast.Name(target.id, ast.Load()))
     if terminal_name(call.func) == "masked_fill" and isinstance(call.func, ast.Attribute):
-        harmless = ast.dump(call.func.value) == name and arguments[:1] == [mask]
-    else:
-        where = file.qualified_name(call.func) == "torch.where"
-        harmless = where and len(arguments) == 3 and arguments[0] == mask and arguments[2] == name
-    if not harmless:
-        return None
-    return Rewrite(FixSafety.SAFE, (Replacement(branch, file.source(statement)),))
+        return ast.dump(call.func.value) == name and arguments[:1] == [ast.dump(mask)]
+    where = file.qualified_name(call.func) == "torch.where" and len(arguments) == 3
+    return where and arguments[0] == ast.dump(mask) and arguments[2] == name
 
 
 def _short(file: FileContext, node: ast.expr) -> str:

@@ -249,3 +249,76 @@ def test_a_tensor_is_certain_only_with_evidence(expression: str, certain: bool) 
     file = context(source)
     value = next(node.value for node in file.nodes(ast.Expr) if ast.unparse(node.value) == expression)
     assert tensor_evidence(file).is_tensor(value) is certain
+
+
+# --- how loudly it is said --------------------------------------------------------------------------------------------
+
+MODULE = (
+    "import random\nimport torch\nfrom torch import nn\nclass M(nn.Module):\n    def __init__(self):\n"
+    "        super().__init__()\n        self.n = 0\n        self.seen = []\n        self.p = 0.1\n"
+    "    def forward(self, x):\n        "
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "body", "severity"),
+    [
+        ("GP501", "if (x > 1).any():\n            x = x / 2\n        return x", Severity.WARNING),
+        ("GP501", "while (x > 1).any():\n            x = x / 2\n        return x", Severity.WARNING),
+        (
+            "GP501",
+            "for _ in range(3):\n            if (x > 1).any():\n                continue\n        return x",
+            Severity.NOTE,
+        ),
+        ("GP501", "skip = False\n        if (x > 1).any():\n            skip = True\n        return x", Severity.NOTE),
+        ("GP502", "return x * torch.exp(x).sum().item()", Severity.NOTE),
+        ("GP505", "return x * random.random()", Severity.WARNING),
+        ("GP505", "return x if random.random() < self.p else x * 2", Severity.NOTE),
+        ("GP506", "self.n += 1\n        return x / self.n", Severity.WARNING),
+        ("GP506", "self.n += 1\n        return x", Severity.NOTE),
+        ("GP506", "self.seen.append(x.detach())\n        return torch.stack(self.seen).mean(0)", Severity.WARNING),
+        ("GP506", "self.seen.append(x.detach())\n        return x", Severity.NOTE),
+    ],
+)
+def test_in_a_forward_that_nothing_compiles_only_what_costs_something_is_a_warning(
+    rule: str, body: str, severity: Severity
+) -> None:
+    assert [finding.severity for finding in findings(f"{MODULE}{body}\n", rule)] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("rule", "body"),
+    [
+        ("GP501", "skip = False\n        if (x > 1).any():\n            skip = True\n        return x"),
+        ("GP502", "return x * torch.exp(x).sum().item()"),
+        ("GP505", "return x if random.random() < self.p else x * 2"),
+        ("GP506", "self.n += 1\n        return x"),
+        ("GP506", "self.seen.append(x.detach())\n        return x"),
+    ],
+)
+def test_where_the_file_compiles_the_module_it_is_a_warning_that_names_the_place(rule: str, body: str) -> None:
+    (finding,) = findings(f"{MODULE}{body}\nfast = torch.compile(M())\n", rule)
+    assert finding.severity is Severity.WARNING
+    assert finding.related[-1].message == "compiled here"
+
+
+@pytest.mark.parametrize(
+    ("tail", "severity"),
+    [("", Severity.NOTE), ("@torch.compile\ndef f(x):\n    return F.apply(x)\n", Severity.WARNING)],
+)
+def test_a_backward_that_branches_matters_where_its_function_is_compiled(tail: str, severity: Severity) -> None:
+    source = (
+        "import torch\nclass F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        return x * 2\n    @staticmethod\n    def backward(ctx, grad):\n        if grad.sum() > 0:\n"
+        f"            return grad\n        return grad * 2\n{tail}"
+    )
+    assert [finding.severity for finding in findings(source, "GP508")] == [severity]
+
+
+def test_a_branch_is_taken_away_where_it_only_skips_what_does_nothing() -> None:
+    body = "if (x == 0).any():\n            x = x.masked_fill(x == 0, 1.0)  # keep\n        return x"
+    (finding,) = findings(f"{MODULE}{body}\n", "GP501")
+    assert [edit.replacement for edit in finding.fix.edits] == ["x = x.masked_fill(x == 0, 1.0)"]
+    for other in ("x.masked_fill(x == 1, 1.0)", "x.masked_fill(x == 0, 1.0) + 1", "y.masked_fill(x == 0, 1.0)"):
+        (finding,) = findings(f"{MODULE}{body.replace('x.masked_fill(x == 0, 1.0)', other)}\n", "GP501")
+        assert finding.fix.edits == (), other
