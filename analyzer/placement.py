@@ -1,18 +1,14 @@
 """Where the memory of a tensor lies: on the CPU whatever happens, or wherever the model and its input are.
 
-A factory call without `device=` makes a tensor on the CPU. From there this follows it through the operations of the
-file to the first one that joins it with a tensor that lies with the model: on a GPU that one raises. Measured with
-torch 2.13 on tensors that pretend to be on a GPU: every joining operation raises, but for 0-dimensional tensors, for
-indices in `x[i]`, for `copy_` and for writes by slice. Whatever is not known ends the search. This module must not
-know rules.
+A factory call without `device=` makes a tensor on the CPU; inputs, parameters, buffers and what is computed from them
+lie with the model. Whatever is not known is neither. This module must not know rules, nor where tensors meet.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary, proxy
 
 from analyzer.context import FileContext
@@ -36,14 +32,12 @@ SIZED_FACTORIES = (
 )
 DATA_FACTORIES = ("tensor", "as_tensor", "FloatTensor", "LongTensor", "Tensor", "from_numpy")
 FACTORIES = (*SIZED_FACTORIES, *DATA_FACTORIES)
-_LIKE = frozenset(
+LIKE = frozenset(
     {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like", "bernoulli"}
 )
-_MOVING = frozenset({"to", "cuda", "type_as", "type", "xpu", "mps", "npu"})
-_LEAVING = frozenset({"item", "tolist", "numpy", "size", "dim", "numel", "stride", "storage", "data_ptr", "ndimension"})
-# These read only the shape or the type of their tensor argument, or copy from wherever it lies.
-_INDIFFERENT = frozenset({"expand_as", "view_as", "reshape_as", "copy_", "to", "type_as", "set_", "is_same_size"})
-_VIEWS = frozenset({"T", "mT", "H", "mH", "data", "real", "imag", "grad"})
+MOVING = frozenset({"to", "cuda", "type_as", "type", "xpu", "mps", "npu"})
+LEAVING = frozenset({"item", "tolist", "numpy", "size", "dim", "numel", "stride", "storage", "data_ptr", "ndimension"})
+VIEWS = frozenset({"T", "mT", "H", "mH", "data", "real", "imag", "grad"})
 _SCALAR_WITHOUT_DIM = frozenset(
     {"sum", "mean", "max", "min", "prod", "norm", "std", "var", "median", "any", "all", "amax", "amin", "argmax"}
 )
@@ -60,16 +54,7 @@ _ARRAY_TRAITS = frozenset(
     {"shape", "size", "dtype", "ndim", "reshape", "squeeze", "transpose", "mean", "sum", "flatten"}
 )
 _WITH_PARAMETERS = re.compile(r"Linear|Conv|Embedding|Norm|RNN|LSTM|GRU|Attention|Transformer|PReLU")
-_MAX_DEPTH = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """`node` joins a tensor on the CPU with `other`, which lies with the model. `crossed`: it left its function."""
-
-    node: ast.expr | ast.stmt
-    other: ast.expr
-    crossed: bool
+MAX_DEPTH = 8
 
 
 class Placement:
@@ -116,28 +101,6 @@ class Placement:
         empty = isinstance(first, (ast.Tuple, ast.List)) and not first.elts
         return empty and qualified in ("torch.zeros", "torch.ones", "torch.full", "torch.empty")
 
-    def accumulations(self, call: ast.Call) -> Iterator[Join]:
-        """Where a tensor on the CPU, whatever its dimensions, is added to in place by one that lies with the model."""
-        statement = self._file.parent(call)
-        function = self._file.enclosing_function(call)
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or function is None:
-            return
-        target = statement.targets[0]
-        if not isinstance(target, ast.Name):
-            return
-        for augmented in self._file.nodes_in(function, ast.AugAssign):
-            same = isinstance(augmented.target, ast.Name) and augmented.target.id == target.id
-            if same and self._sees_first(augmented.target, statement) and self.follows(augmented.value):
-                yield Join(augmented, augmented.value, crossed=False)
-                return
-
-    def _sees_first(self, name: ast.expr, statement: ast.stmt) -> bool:
-        """Whether a use may stand for what `statement` assigned, in the first round of a loop at least."""
-        bindings = self._file.values.definitions(name)
-        return any(b.statement is statement for b in bindings) and all(
-            b.statement is statement or b.operator is not None for b in bindings
-        )
-
     def _is_listed(self, data: ast.expr | None) -> bool:
         """Whether data given to `torch.tensor` is a list of numbers, so that the result has a dimension."""
         if isinstance(data, ast.Name):
@@ -177,7 +140,7 @@ class Placement:
         return self._made(expression, 0, anywhere=True)
 
     def _made(self, expression: ast.expr | None, depth: int, *, anywhere: bool) -> ast.Call | None:
-        if depth > _MAX_DEPTH:
+        if depth > MAX_DEPTH:
             return None
         parts: list[ast.expr | None] = []
         match expression:
@@ -189,7 +152,7 @@ class Placement:
                 parts = [expression.left, expression.right]
             case ast.UnaryOp():
                 parts = [expression.operand]
-            case ast.Subscript() if self._keeps_dimension(expression.slice):
+            case ast.Subscript() if self.keeps_dimension(expression.slice):
                 parts = [expression.value]
         return self._first_made(parts, depth, anywhere=anywhere)
 
@@ -207,171 +170,16 @@ class Placement:
         parts: list[ast.expr] = []
         if qualified is None and isinstance(call.func, ast.Attribute):
             name = call.func.attr
-            stays = anywhere or not self._moves(call)
+            stays = anywhere or not self.moves(call)
             if (
                 stays
-                and not (name in _LEAVING or self._is_scalar_reduction(call))
-                and (operations().is_tensor_method(name) or name in _MOVING)
+                and not (name in LEAVING or self.is_scalar_reduction(call))
+                and (operations().is_tensor_method(name) or name in MOVING)
             ):
                 parts = [call.func.value]
-        elif qualified is not None and _returns_tensor(qualified):
-            parts = _tensor_arguments(call) if anywhere or keyword(call, "device") is None else []
+        elif qualified is not None and returns_tensor(qualified):
+            parts = tensor_arguments(call) if anywhere or keyword(call, "device") is None else []
         return self._first_made(parts, depth, anywhere=anywhere)
-
-    # --- where tensors go ---------------------------------------------------------------------------------------
-
-    def joins(self, node: ast.expr) -> Iterator[Join]:
-        """Every place where the tensor of an expression, which lies on the CPU, meets one that lies with the model."""
-        yield from self._from(node, 0, crossed=False)
-
-    def _from(self, node: ast.expr, depth: int, *, crossed: bool) -> Iterator[Join]:
-        self._file.check_deadline()
-        if depth > _MAX_DEPTH:
-            return
-        while True:
-            parent = self._file.parent(node)
-            if isinstance(parent, ast.keyword):
-                parent = self._file.parent(parent)
-            if parent is None:
-                return
-            if isinstance(parent, ast.stmt):
-                yield from self._statement(parent, node, depth, crossed=crossed)
-                return
-            if not isinstance(parent, ast.expr):
-                return
-            other = self._partner(parent, node)
-            if other is not None:
-                yield Join(parent, other, crossed)
-                return
-            following = self._result(parent, node)
-            if following is None:
-                return
-            node = following
-
-    def _partner(self, parent: ast.expr, node: ast.expr) -> ast.expr | None:
-        """The tensor beside `node` in an operation, if it lies with the model."""
-        candidates: list[ast.expr] = []
-        if isinstance(parent, ast.BinOp):
-            candidates = [parent.right if node is parent.left else parent.left]
-        elif isinstance(parent, ast.Compare):
-            if any(isinstance(operator, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for operator in parent.ops):
-                return None
-            candidates = [side for side in (parent.left, *parent.comparators) if side is not node]
-        elif isinstance(parent, ast.Subscript) and node is parent.value:
-            candidates = list(parent.slice.elts) if isinstance(parent.slice, ast.Tuple) else [parent.slice]
-        elif isinstance(parent, (ast.List, ast.Tuple)) and self._list_result(parent) is not None:
-            candidates = [element for element in parent.elts if element is not node]
-        elif isinstance(parent, ast.Call):
-            candidates = self._call_partners(parent, node)
-        return next((candidate for candidate in candidates if self.follows(candidate)), None)
-
-    def _call_partners(self, call: ast.Call, node: ast.expr) -> list[ast.expr]:
-        qualified = self._file.qualified_name(call.func)
-        if qualified is not None:
-            known = qualified.startswith("torch.") and (
-                operations().known(qualified)
-                or _returns_tensor(qualified)
-                or operations().never_differentiable(qualified)
-            )
-            if not known or terminal_name(call.func) in _LIKE | {"broadcast_tensors", "is_tensor", "equal"}:
-                return []
-            return [argument for argument in _tensor_arguments(call) if argument is not node]
-        if isinstance(call.func, ast.Attribute):
-            name = call.func.attr
-            if is_self(call.func.value):
-                # A layer of torch joins what it is given with its own parameters.
-                return [call.func] if self._has_parameters(call.func) else []
-            if operations().is_tensor_method(name) and name not in _INDIFFERENT and not name.startswith("new_"):
-                return [call.func.value, *(a for a in _tensor_arguments(call) if a is not node)]
-        return []
-
-    def _result(self, parent: ast.expr, node: ast.expr) -> ast.expr | None:
-        """The expression around `node` whose tensor lies on the CPU as well; None where that ends or is unknown."""
-        result: ast.expr | None = None
-        match parent:
-            case ast.BinOp() | ast.Compare():
-                left = parent.left
-                others = [parent.right] if isinstance(parent, ast.BinOp) else parent.comparators
-                same = all(side is node or self._is_harmless(side) for side in (left, *others))
-                result = parent if same else None
-            case ast.UnaryOp():
-                result = None if isinstance(parent.op, ast.Not) else parent
-            case ast.IfExp():
-                result = parent if node is not parent.test else None
-            case ast.Subscript():
-                result = parent if node is parent.value and self._keeps_dimension(parent.slice) else None
-            case ast.Attribute():
-                result = self._attribute_result(parent)
-            case ast.List() | ast.Tuple():
-                result = self._list_result(parent)
-            case ast.Call():
-                result = self._function_result(parent, node)
-        return result
-
-    def _attribute_result(self, attribute: ast.Attribute) -> ast.expr | None:
-        call = self._file.parent(attribute)
-        if not (isinstance(call, ast.Call) and call.func is attribute):
-            of_pair = attribute.attr in ("values", "indices") and isinstance(attribute.value, ast.Call)
-            return attribute if of_pair or attribute.attr in _VIEWS else None
-        name = attribute.attr
-        if self._moves(call) or name in _LEAVING or self._is_scalar_reduction(call) or name.startswith("new_"):
-            return None
-        if not (operations().is_tensor_method(name) or name in _MOVING):
-            return None
-        # `_from` looks at the call itself next: its partners are its arguments.
-        partners = [argument for argument in _tensor_arguments(call) if self.follows(argument)]
-        if partners and name not in _INDIFFERENT:
-            return attribute
-        return call
-
-    def _list_result(self, parent: ast.List | ast.Tuple) -> ast.expr | None:
-        call = self._file.parent(parent)
-        if isinstance(call, ast.Call) and terminal_name(call.func) in _JOINING_LISTS and call.args[:1] == [parent]:
-            return parent
-        return None
-
-    def _function_result(self, call: ast.Call, node: ast.expr) -> ast.expr | None:
-        if node is call.func:
-            return None
-        qualified = self._file.qualified_name(call.func)
-        if qualified is None or not qualified.startswith("torch."):
-            return None
-        name = qualified.rpartition(".")[2]
-        if keyword(call, "device") is not None or self._is_scalar_reduction(call):
-            return None
-        if not _returns_tensor(qualified) and name not in ("meshgrid", "stack", "cat"):
-            return None
-        others = [argument for argument in _tensor_arguments(call) if argument is not node]
-        return call if all(self._is_harmless(other) for other in others) else None
-
-    # --- statements ---------------------------------------------------------------------------------------------
-
-    def _statement(self, statement: ast.stmt, node: ast.expr, depth: int, *, crossed: bool) -> Iterator[Join]:
-        if isinstance(statement, ast.AugAssign) and node is statement.value:
-            if self.follows(statement.target):
-                yield Join(statement, statement.target, crossed)
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and node is statement.value:
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for target in targets:
-                elements = target.elts if isinstance(target, ast.Tuple) else [target]
-                for element in elements:
-                    if isinstance(element, ast.Name):
-                        yield from self._uses(element, statement, depth, crossed=crossed)
-        elif isinstance(statement, ast.Return):
-            yield from self._callers(statement, depth)
-
-    def _uses(self, target: ast.Name, statement: ast.stmt, depth: int, *, crossed: bool) -> Iterator[Join]:
-        function = self._file.enclosing_function(statement)
-        if function is None:
-            return
-        for augmented in self._file.nodes_in(function, ast.AugAssign):
-            is_same = isinstance(augmented.target, ast.Name) and augmented.target.id == target.id
-            if is_same and self._sees_only(augmented.target, statement) and self.follows(augmented.value):
-                yield Join(augmented, augmented.value, crossed)
-                return
-        for name in self.loads(function, target.id):
-            if self._file.enclosing_function(name) is function and self._sees_only(name, statement):
-                yield from self._from(name, depth + 1, crossed=crossed)
 
     def loads(self, function: FunctionNode, name: str) -> list[ast.Name]:
         """The places of a function that read a name."""
@@ -383,31 +191,6 @@ class Placement:
                     table.setdefault(node.id, []).append(node)
         return table.get(name, [])
 
-    def _sees_only(self, name: ast.expr, statement: ast.stmt) -> bool:
-        """Whether a use stands for what `statement` assigned, but for places written or operations done in place."""
-        seen = False
-        for binding in self._file.values.definitions(name):
-            if binding.statement is statement:
-                seen = True
-            elif binding.operator is not None or (
-                binding.index is None and not isinstance(binding.statement, ast.Expr)
-            ):
-                return False
-        return seen
-
-    def _callers(self, statement: ast.Return, depth: int) -> Iterator[Join]:
-        function = self._file.enclosing_function(statement)
-        if function is None:
-            return
-        owner = self._file.parent(function)
-        for call in self._file.calls(function.name):
-            if isinstance(owner, ast.ClassDef):
-                same_class = self._file.enclosing_class(call) is owner and own_attribute(call.func) is not None
-            else:
-                same_class = isinstance(call.func, ast.Name)
-            if same_class and self._file.enclosing_function(call) is not function:
-                yield from self._from(call, depth + 1, crossed=True)
-
     # --- what lies with the model -------------------------------------------------------------------------------
 
     def follows(self, expression: ast.expr | None) -> bool:
@@ -417,7 +200,7 @@ class Placement:
         known = self._follows.get(expression)
         if known is not None:
             return known
-        if expression in self._pending or len(self._pending) > 4 * _MAX_DEPTH:
+        if expression in self._pending or len(self._pending) > 4 * MAX_DEPTH:
             return False
         self._pending.add(expression)
         try:
@@ -447,7 +230,7 @@ class Placement:
             case ast.IfExp():
                 result = self.follows(expression.body) and self.follows(expression.orelse)
             case ast.List() | ast.Tuple():
-                joining = self._list_result(expression) is not None
+                joining = is_joined_list(self._file, expression)
                 result = joining and any(self.follows(element) for element in expression.elts)
         return result
 
@@ -503,7 +286,7 @@ class Placement:
             return parent.attr in _TENSOR_TRAITS - _ARRAY_TRAITS
         if isinstance(parent, ast.Call) and name in parent.args:
             qualified = self._file.qualified_name(parent.func) or ""
-            if qualified.startswith("torch.nn.functional.") or terminal_name(parent.func) in _LIKE:
+            if qualified.startswith("torch.nn.functional.") or terminal_name(parent.func) in LIKE:
                 return True
             if in_forward and qualified.startswith("torch.") and name is parent.args[0]:
                 return terminal_name(parent.func) not in (*FACTORIES, "full", "is_tensor", "Size", "device")
@@ -511,7 +294,7 @@ class Placement:
         return False
 
     def _attribute_follows(self, attribute: ast.Attribute) -> bool:
-        if attribute.attr in _VIEWS:
+        if attribute.attr in VIEWS:
             return self.follows(attribute.value)
         name = own_attribute(attribute)
         if name is not None:
@@ -519,9 +302,9 @@ class Placement:
             known = self._code.attributes(owner).get(name) if owner is not None else None
             if known is not None and known.content in (Content.PARAMETER, Content.BUFFER):
                 return True
-            return self._has_parameters(attribute)
+            return self.has_parameters(attribute)
         if attribute.attr in ("weight", "bias") and isinstance(attribute.value, ast.Attribute):
-            return self._has_parameters(attribute.value)
+            return self.has_parameters(attribute.value)
         return False
 
     def _submodule(self, function: ast.expr) -> Attribute | None:
@@ -529,7 +312,7 @@ class Placement:
         owner = self._code.module_of(function)
         return self._code.attributes(owner).get(name or "") if owner is not None else None
 
-    def _has_parameters(self, function: ast.expr) -> bool:
+    def has_parameters(self, function: ast.expr) -> bool:
         """Whether an attribute is a layer of torch with parameters, which take part in what it computes."""
         known = self._submodule(function)
         if known is None or known.content not in (Content.LAYER, Content.CHAIN):
@@ -542,7 +325,7 @@ class Placement:
         if device is not None:
             return self._is_device_of_model(device)
         if qualified is not None:
-            is_operation = _returns_tensor(qualified) and terminal_name(call.func) not in FACTORIES
+            is_operation = returns_tensor(qualified) and terminal_name(call.func) not in FACTORIES
             return (is_operation or qualified.startswith("einops.")) and self._any_follows(call)
         if isinstance(call.func, ast.Attribute):
             return self._method_follows(call, call.func)
@@ -555,7 +338,7 @@ class Placement:
         return False
 
     def _any_follows(self, call: ast.Call) -> bool:
-        return any(self.follows(argument) for argument in _tensor_arguments(call))
+        return any(self.follows(argument) for argument in tensor_arguments(call))
 
     def _returns_follow(self, function: FunctionNode) -> bool:
         values = [item.value for item in self._file.returns_of(function) if item.value is not None]
@@ -567,11 +350,11 @@ class Placement:
             if helper is not None:
                 return self._returns_follow(helper)
             given = self._submodule(function) is not None and self._any_follows(call)
-            return given or self._has_parameters(function)
+            return given or self.has_parameters(function)
         name = function.attr
         if name in ("to", "type_as") and call.args and self._is_target_of_model(call.args[0]):
             return True
-        if name in _LEAVING or name in ("cpu", "cuda", "type") or (name == "to" and self._moves(call)):
+        if name in LEAVING or name in ("cpu", "cuda", "type") or (name == "to" and self.moves(call)):
             return False
         if name.startswith("new_") or operations().is_tensor_method(name) or name == "to":
             return self.follows(function.value)
@@ -598,10 +381,10 @@ class Placement:
 
     # --- small questions ----------------------------------------------------------------------------------------
 
-    def _moves(self, call: ast.Call) -> bool:
+    def moves(self, call: ast.Call) -> bool:
         """Whether a method call may bring its tensor to another device: `.to(torch.float16)` does not."""
         name = terminal_name(call.func)
-        if name not in _MOVING:
+        if name not in MOVING:
             return False
         if name not in ("to", "type"):
             return True
@@ -619,13 +402,13 @@ class Placement:
             return True
         return qualified.startswith("torch.") and qualified.rpartition(".")[2] in DTYPES
 
-    def _is_scalar_reduction(self, call: ast.Call) -> bool:
+    def is_scalar_reduction(self, call: ast.Call) -> bool:
         if terminal_name(call.func) not in _SCALAR_WITHOUT_DIM:
             return False
         given = len(call.args) - (1 if self._file.qualified_name(call.func) is not None else 0)
         return given <= 0 and keyword(call, "dim", "axis") is None
 
-    def _keeps_dimension(self, index: ast.expr) -> bool:
+    def keeps_dimension(self, index: ast.expr) -> bool:
         """Whether an index leaves the tensor a dimension, as far as it tells: slices, None and `...` do."""
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
         kept = any(isinstance(part, ast.Slice) or _is_ellipsis(part) or _is_none(part) for part in parts)
@@ -633,14 +416,14 @@ class Placement:
             isinstance(part, (ast.Slice, ast.Constant)) or self._file.values.value(part).is_number for part in parts
         )
 
-    def _is_harmless(self, expression: ast.expr) -> bool:
+    def is_harmless(self, expression: ast.expr) -> bool:
         """Whether an operand is a number, a flag or a tensor that lies on the CPU as well."""
         if isinstance(expression, ast.Constant):
             return True
         if self._file.values.value(expression).kind in (Kind.NUMBER, Kind.OTHER):
             return True
         if isinstance(expression, (ast.Tuple, ast.List)):
-            return all(self._is_harmless(element) for element in expression.elts)
+            return all(self.is_harmless(element) for element in expression.elts)
         return self.made_on_cpu(expression) is not None
 
 
@@ -667,12 +450,20 @@ def _is_ellipsis(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Constant) and expression.value is Ellipsis
 
 
-def _returns_tensor(qualified: str) -> bool:
+def returns_tensor(qualified: str) -> bool:
+    """Whether a function of torch gives one tensor."""
     # With three arguments, which is how it joins tensors, `where` returns one tensor.
     return qualified == "torch.where" or operations().returns_one_tensor(qualified)
 
 
-def _tensor_arguments(call: ast.Call) -> list[ast.expr]:
+def is_joined_list(file: FileContext, elements: ast.List | ast.Tuple) -> bool:
+    """Whether the elements of a list become one tensor: `torch.cat([a, b])`."""
+    call = file.parent(elements)
+    return isinstance(call, ast.Call) and terminal_name(call.func) in _JOINING_LISTS and call.args[:1] == [elements]
+
+
+def tensor_arguments(call: ast.Call) -> list[ast.expr]:
+    """The arguments of a call that may be tensors."""
     return [*call.args, *(item.value for item in call.keywords if item.arg not in ("dim", "dtype", "axis", "out"))]
 
 

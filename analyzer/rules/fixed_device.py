@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
+from analyzer.device_joins import Join, device_joins
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code, own_attribute
 from analyzer.machine_tests import under_device_test
-from analyzer.placement import FACTORIES, Join, placement
+from analyzer.placement import FACTORIES, placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import FunctionNode, parameters, terminal_name
 from analyzer.values.surroundings import Surroundings, surroundings
@@ -193,9 +194,9 @@ def _tensors_on_cpu(file: FileContext) -> Iterator[tuple[ast.Call, Iterator[Join
                 yield call, _constant_joins(file, call)
         elif code.module_of(call) is None or code.runs_in_forward(function):
             if places.is_cpu_factory(call):
-                yield call, places.joins(call)
+                yield call, device_joins(file).joins(call)
             elif places.is_cpu_scalar(call):
-                yield call, places.accumulations(call)
+                yield call, device_joins(file).accumulations(call)
 
 
 def _brought_to_cpu(file: FileContext) -> Iterator[tuple[ast.Call, Iterator[Join]]]:
@@ -206,7 +207,7 @@ def _brought_to_cpu(file: FileContext) -> Iterator[tuple[ast.Call, Iterator[Join
         if function is None or not code.runs_in_forward(function) or not isinstance(call.func, ast.Attribute):
             continue
         if places.follows(call.func.value) and not under_device_test(file, call):
-            yield call, places.joins(call)
+            yield call, device_joins(file).joins(call)
 
 
 def _constant_joins(file: FileContext, call: ast.Call) -> Iterator[Join]:
@@ -222,7 +223,7 @@ def _constant_joins(file: FileContext, call: ast.Call) -> Iterator[Join]:
         return
     for name in names:
         if isinstance(name.ctx, ast.Load) and file.enclosing_function(name) is not None and not _is_bound(file, name):
-            for join in placement(file).joins(name):
+            for join in device_joins(file).joins(name):
                 yield Join(join.node, join.other, crossed=True)
 
 

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
+from analyzer.device_joins import Join, device_joins
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import keyword, own_attribute
-from analyzer.placement import Join, placement
+from analyzer.placement import placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Kind
@@ -336,7 +337,7 @@ def _joins(file: FileContext, call: ast.Call) -> Iterator[Join]:
             if placement(file).follows(other):
                 yield Join(operation, other, crossed=False)
         elif node is call:
-            yield from placement(file).joins(use)
+            yield from device_joins(file).joins(use)
 
 
 def _climbed(file: FileContext, node: ast.expr) -> ast.expr | None:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
+from analyzer.device_joins import Join, device_joins
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code, is_constant, keyword, mentions, own_attribute
 from analyzer.layers import Content
@@ -18,7 +19,7 @@ from analyzer.module_state import (
     outside_forward,
     takes_care,
 )
-from analyzer.placement import FACTORIES, Join, placement
+from analyzer.placement import FACTORIES, placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import FunctionNode, terminal_name
 
@@ -160,7 +161,7 @@ class UnregisteredTensor(Rule):
             return None
         for use in uses:
             for node in elements_of(file, use) if found.in_list else [use]:
-                join = next(places.joins(node), None)
+                join = next(device_joins(file).joins(node), None)
                 if join is not None:
                     return self._unmoved(file, found, join)
         return None
@@ -332,7 +333,7 @@ class CachedTensor(Rule):
                 if not isinstance(use.ctx, ast.Load):
                     continue
                 for node in elements_of(file, use) if found.in_list else [use]:
-                    join = next(places.joins(node), None)
+                    join = next(device_joins(file).joins(node), None)
                     if join is not None:
                         return self._hit(file, owner, found, test, join)
         return None
