@@ -33,7 +33,7 @@ def computed_from(file: FileContext, expression: ast.expr, *, depth: int = 2) ->
     seen: set[ast.AST] = set()
     while pending and len(seen) < _MAX_NODES:
         node, left = pending.pop()
-        if node in seen or isinstance(node, (ast.Compare, ast.Lambda)):
+        if node in seen:
             continue
         seen.add(node)
         yield node

@@ -207,9 +207,7 @@ def _divergences(file: FileContext) -> Iterator[_Entropy]:
     """`kl_div` towards a softmax that is trained as well."""
     for loss in losses(file, "kl_div"):
         target = loss.target
-        if target is None or loss.keyword("log_target") is not None or len(loss.call.args) > 2:
-            continue
-        if loss.is_layer and _compares_logarithms(file):
+        if target is None:
             continue
         found = activated(file, target)
         if found is None or found.activation not in (Activation.SOFTMAX, Activation.SIGMOID):
@@ -218,11 +216,6 @@ def _divergences(file: FileContext) -> Iterator[_Entropy]:
         names = {name for source in sources for name, _ in value_names(source)}
         if not any(_FIXED.search(name.lower()) for name in names):
             yield _Entropy(loss.call, target, "kl_div")
-
-
-def _compares_logarithms(file: FileContext) -> bool:
-    """Whether a layer of this file was made with `log_target`."""
-    return any(keyword.arg == "log_target" for made in file.calls("KLDivLoss") for keyword in made.keywords)
 
 
 def _floor(file: FileContext, found: _Entropy, value: Value) -> Rewrite | None:

@@ -167,8 +167,6 @@ def _sounds_infinite(expression: ast.expr) -> bool:
 def _holds_zero(file: FileContext, mask: ast.expr) -> bool:
     """Whether a factor is a tensor that is zero somewhere in practice."""
     value = file.values.value(mask)
-    if value.is_number or value.kind is Kind.OTHER:
-        return False
     source = core(file, mask)
     if isinstance(source, ast.Call) and terminal_name(source.func) in _TRIANGLES:
         return True

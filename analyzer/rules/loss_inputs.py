@@ -83,6 +83,9 @@ class BinaryLossInput(Rule):
         "import torch\nfrom torch import nn\nclass N(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.loss = nn.BCEWithLogitsLoss()\n        self.l = nn.Linear(4, 1)\n"
         "    def forward(self, x, y):\n        return self.loss(self.l(x), y), self.l(x).sigmoid()\n",
+        "from torch import nn\nclass N(nn.Module):\n    def forward(self, x):\n        if self.training:\n"
+        "            return x\n        return x.sigmoid()\nnet = N()\nloss = nn.BCEWithLogitsLoss()\n"
+        "def step(x, y):\n    return loss(net(x), y)\n",
         # a loss of somebody else's
         "import torch\nfrom mine import binary_cross_entropy\ndef f(x, y):\n"
         "    return binary_cross_entropy(torch.sigmoid(x), y)\n",
@@ -229,6 +232,9 @@ class ClassLossInput(Rule):
         # which of two models is passed in nobody knows
         "import torch.nn.functional as F\nfrom torch import nn\nclass A(nn.Module):\n    def forward(self, x):\n"
         "        return x.softmax(1)\nclass B(nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+        "def step(model, x, y):\n    return F.cross_entropy(model(x), y)\n",
+        "import torch.nn.functional as F\nfrom torch import nn\nclass B(nn.Module):\n    def forward(self, x):\n"
+        "        return x * 2\nclass A(nn.Module):\n    def forward(self, x):\n        return x.softmax(1)\n"
         "def step(model, x, y):\n    return F.cross_entropy(model(x), y)\n",
         "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        return x.softmax(1)\n"
         "net = nn.Linear(2, 2)\ndef f(x, y):\n    return nn.CrossEntropyLoss()(net(x), y)\n",

@@ -7,7 +7,6 @@ This module must not work out types itself: what a tensor's type is comes from i
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -116,7 +115,7 @@ class FillBeyondHalf(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         for fill in _fills(file):
             constant = _constant(file, fill.literal)
-            if constant is None or abs(constant) <= _LARGEST_HALF or math.isinf(constant):
+            if constant is None or abs(constant) <= _LARGEST_HALF:
                 continue
             level = _level(file, fill)
             if level is None or surroundings(file, fill.node) is Surroundings.ASIDE:
@@ -407,6 +406,8 @@ class OverflowInHalf(Rule):
         "import torch\ndef f(q, k, s):\n    return ((q * s) @ k.transpose(-1, -2)).float().softmax(-1)\n",
         "import torch\ndef f(q, k, s):\n    q, k = q.float(), k.float()\n"
         "    return ((q @ k.transpose(-1, -2)) * s).float().softmax(-1)\n",
+        "import torch\ndef f(q, k, s, t):\n    w = ((q * s) @ k.transpose(-1, -2)) * t\n"
+        "    return w.float().softmax(-1)\n",
         # exp and pow run in float32 under autocast, but not a square written as a product
         "import torch\ndef f(x):\n    with torch.autocast('cuda', dtype=torch.float16):\n        y = x @ x\n"
         "        return y.exp() + y.pow(2) + y ** 2\n",

@@ -65,7 +65,14 @@ class AccumulationInLowPrecision(Rule):
         "import torch\nfrom torch import nn\nclass C(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.register_buffer('seen', torch.zeros((), dtype=torch.long))\n    def forward(self, x):\n"
         "        self.seen += x.numel()\n        return x\n",
+        # the type of a buffer that is no table of frequencies
+        "import torch\nfrom torch import nn\nclass S(nn.Module):\n    def __init__(self, s):\n"
+        "        super().__init__()\n        self.register_buffer('scale', s)\n    def forward(self, n):\n"
+        "        return torch.arange(n, dtype=self.scale.dtype) * self.scale\n",
         # a running sum of the values themselves
+        "import torch\nfrom torch import nn\nclass S(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('total', torch.zeros(1))\n    def forward(self, x):\n"
+        "        self.total += x.detach().sum()\n        return x\n",
         "import torch\ndef f(xs):\n    total = torch.zeros(3)\n    for x in xs:\n        total += x\n"
         "    return total\n",
     )

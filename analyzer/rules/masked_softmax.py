@@ -102,7 +102,8 @@ class FullyMaskedSoftmax(Rule):
         "    return logits.masked_fill(drop, float('-inf')).softmax(-1)\n",
         "import torch\ndef f(s):\n    hide = torch.arange(s.size(0))[:, None] < torch.arange(s.size(1))\n"
         "    return s.masked_fill(hide, float('-inf')).softmax(-1)\n",
-        "import torch\ndef f(score, mask):\n    return score.masked_fill(mask, float('inf')).sigmoid()\n",
+        # plus infinity is another matter
+        "import torch\ndef f(score, mask):\n    return score.masked_fill(mask, float('inf')).softmax(-1)\n",
         # the fused attention returns zero for such a row
         "import torch\nimport torch.nn.functional as F\ndef f(q, k, v, mask):\n"
         "    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)\n",

@@ -93,6 +93,8 @@ class NanHiddenTooLate(Rule):
         "import torch\ndef f(a, b):\n    return torch.nan_to_num((a / b).detach())\n",
         "import torch\nclass DiceMetric:\n    def compute(self, a, b):\n        return torch.nan_to_num(a / b)\n",
         "import torch\ndef f(labels, n):\n    return torch.nan_to_num(labels.sum() / labels.numel())\n",
+        "import torch\ndef f(x, y):\n    with torch.no_grad():\n        r = 1 / x\n"
+        "    return torch.nan_to_num(r * y)\n",
         # softmax of filled scores may be cleaned afterwards (measured)
         "import torch\ndef f(s, m):\n    return torch.nan_to_num(s.masked_fill(m, float('-inf')).softmax(-1))\n",
         # a loss that is skipped is never differentiated
@@ -103,6 +105,7 @@ class NanHiddenTooLate(Rule):
         "import torch\ndef f(x):\n    return torch.log1p(x.exp()).clamp(min=0.1)\n",
         "import torch\ndef f(x):\n    return x.clamp(min=1e-6).log().clamp(min=-10.0)\n",
         "import torch\ndef f(x, n: int):\n    return (x / n).clamp(max=1.0)\n",
+        "import torch\ndef f(a, b):\n    return (a / b).clamp(max=1.0)\n",
         # a limit after an exponential is another rule's
         "import torch\ndef f(x):\n    return torch.exp(x).clamp(max=1e6)\n",
         # the mask says something about another tensor

@@ -67,6 +67,7 @@ class RepeatedSingularValues(Rule):
         # the values have a gradient of their own
         "import torch\ndef f(m):\n    u, s, vh = torch.linalg.svd(m)\n    return s.sum()\n",
         "import torch\ndef f(m):\n    return torch.linalg.svdvals(m).sum()\n",
+        "import torch\ndef f(m):\n    u, s, vh = torch.linalg.svd(m)\n    return u.mT @ m\n",
         # one vector, unique as a rule
         "import torch\ndef f(c):\n    e, v = torch.linalg.eigh(c)\n    return v[..., 0]\n",
         "import torch\nclass Kabsch(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, m):\n"
@@ -125,9 +126,6 @@ class RepeatedSingularValues(Rule):
 
 def _decompositions(file: FileContext) -> Iterator[_Vectors]:
     for call in file.calls("svd", "eigh", "symeig"):
-        qualified = file.qualified_name(call.func)
-        if qualified is not None and not qualified.startswith("torch."):
-            continue
         operation = file.values.operation(call)
         statement = file.parent(call)
         if operation is None or operation.operand is None or not isinstance(statement, ast.Assign):

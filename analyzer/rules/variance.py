@@ -66,7 +66,7 @@ class VarianceByMoments(Rule):
         "import torch\ndef f(x):\n    return (x ** 3).mean(-1) - x.mean(-1) ** 3\n",
         "import torch\ndef f(x):\n    x = x.double()\n    return (x ** 2).mean(-1) - x.mean(-1) ** 2\n",
         "import numpy as np\nimport torch\ndef f(x):\n    x = np.asarray(x)\n"
-        "    return np.mean(x ** 2) - np.mean(x) ** 2\n",
+        "    return (x ** 2).mean() - x.mean() ** 2\n",
         # factors apart: the square of a sum without the sum of squares
         "import torch\ndef f(x):\n    return x.sum() ** 2 - (x ** 2).sum()\n",
     )

@@ -72,10 +72,12 @@ class WhereNanTrap(Rule):
         "import torch\ndef f(x, n):\n    assert (n > 0).all()\n    return torch.where(n > 1, x / n, x)\n",
         # the condition compares two computed tensors: it keeps nothing away from zero
         "import torch\ndef f(x, r):\n    a = x * 2\n    b = x + 1\n    return torch.where(a > b * r, a / r, b)\n",
+        "import torch\ndef f(x, y):\n    r = x * 2\n    b = x + 1\n    return torch.where(r > b, y / r, b)\n",
         # the condition is about something else
         "import torch\ndef f(x, n, flag):\n    return torch.where(flag, x / n, x)\n",
         "import torch\ndef f(x, n):\n    return torch.where(x > 0, x / n, x * n)\n",
-        # what is detached or only compared sends nothing back
+        # what is detached sends nothing back
+        "import torch\ndef f(x):\n    r = 1 / x\n    s = r.detach()\n    return torch.where(x > 0, s, 0.0), r\n",
         "import torch\ndef f(x):\n    return torch.where(x > 0, (1 / x).detach() * 2, 0.0)\n",
         # one plus something that is not negative
         "import torch\ndef f(x):\n    s = x ** 2\n    t = torch.tanh(s)\n"
@@ -108,6 +110,15 @@ class WhereNanTrap(Rule):
         ),
         # one fault, not two
         Invalid("import torch\ndef f(x):\n    return torch.where(x > 0, 1 / torch.sqrt(x), 1.0)\n", (3,)),
+        Invalid(
+            "import torch\ndef f(x, d):\n    r = d.sqrt()\n    return torch.where(d > 0, x / r, torch.zeros_like(x))\n",
+            (3,),
+        ),
+        # computed in one step from what is compared
+        Invalid(
+            "import torch\ndef f(x, d):\n    r = d * 2.0\n    return torch.where(d > 0, x / r, torch.zeros_like(x))\n",
+            (4,),
+        ),
         # the input is clamped to where it is singular
         Invalid("import torch\ndef f(x):\n    return torch.where(x > 0, x.clamp(min=0).sqrt(), 0.0)\n", (3,)),
     )
@@ -182,7 +193,7 @@ def _trapped(
     nodes = {singular.node for singular, _, _ in found}
     for singular, judgement, position in found:
         # Of `1 / sqrt(x)` only the root is reported: masking its input mends the division as well.
-        if not any(inner in nodes for inner in ast.walk(singular.operand)):
+        if not any(inner in nodes for inner in computed_from(file, singular.operand, depth=1)):
             yield singular, judgement, position
 
 
