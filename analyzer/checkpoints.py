@@ -200,3 +200,8 @@ def _looped_attribute(file: FileContext, name: ast.Name) -> str | None:
         ):
             return next((own for node in ast.walk(outer.iter) if (own := own_attribute(node)) is not None), None)
     return None
+
+
+def holds(node: ast.AST, whole: ast.AST) -> bool:
+    """Whether a node is a part of another."""
+    return any(part is node for part in ast.walk(whole))
