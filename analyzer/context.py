@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.findings import Region
 from analyzer.singularities import Singularities
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from analyzer.package import Package
 
 _Node = TypeVar("_Node", bound=ast.AST)
+_Made = TypeVar("_Made")
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 AUTOGRAD_FUNCTION_NAMES = frozenset(
@@ -80,6 +81,18 @@ class FileContext:
         """Raises DeadlineError when the file has had its time. Call it wherever work grows with the file."""
         if time.monotonic() > self._deadline:
             raise DeadlineError
+
+    def once(self, make: Callable[[FileContext], _Made]) -> _Made:
+        """What `make` makes of this file, made at the first question and dropped with the file."""
+        try:
+            return self._made[make]  # type: ignore[no-any-return]
+        except KeyError:
+            made = self._made[make] = make(self)
+            return made
+
+    @cached_property
+    def _made(self) -> dict[Callable[[FileContext], Any], Any]:
+        return {}
 
     def extend_deadline(self, deadline: float) -> None:
         """Another time limit, for another question."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from functools import cached_property
-from weakref import WeakKeyDictionary, proxy
 
 from analyzer.context import FileContext
 from analyzer.layers import Attribute, module_attributes
@@ -19,11 +18,7 @@ _ENTRIES = ("forward", "__call__", "training_step")
 
 def forward_code(file: FileContext) -> ForwardCode:
     """The modules of a file, worked out once for all rules."""
-    known = _CACHE.get(file)
-    if known is None:
-        # The table must not keep alive the file that it is kept for.
-        known = _CACHE[file] = ForwardCode(proxy(file))
-    return known
+    return file.once(ForwardCode)
 
 
 class ForwardCode:
@@ -165,6 +160,3 @@ def mentions(expression: ast.AST, *names: str) -> bool:
 def dotted(expression: ast.AST) -> str:
     """`a.b.c`, or the empty string."""
     return dotted_name(expression) or ""
-
-
-_CACHE: WeakKeyDictionary[FileContext, ForwardCode] = WeakKeyDictionary()

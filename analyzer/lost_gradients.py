@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from weakref import WeakKeyDictionary
 
 from analyzer.context import FileContext
 from analyzer.forward_code import forward_code
@@ -60,15 +59,14 @@ _WRITTEN = r"(\.requires_grad|\.[a-z_]+_\(|(?<=\.data)(\[[^\]]*\])?\s*[-+*/]?=[^
 _FREEZES = re.compile(r"requires_grad_\(\s*False|requires_grad\s*=\s*False|freeze|\.eval\(\)")
 _WITHOUT_TRAINING = frozenset({"__init__", "extra_repr", "__repr__", "reset_parameters", "_reset_parameters"})
 
-_CACHE: WeakKeyDictionary[FileContext, tuple[Lost, ...]] = WeakKeyDictionary()
-
 
 def lost_gradients(file: FileContext) -> tuple[Lost, ...]:
     """Everything that is lost in a file; worked out once for all rules."""
-    known = _CACHE.get(file)
-    if known is None:
-        known = _CACHE[file] = tuple(_find(file))
-    return known
+    return file.once(_lost)
+
+
+def _lost(file: FileContext) -> tuple[Lost, ...]:
+    return tuple(_find(file))
 
 
 def _find(file: FileContext) -> Iterator[Lost]:

@@ -7,18 +7,16 @@ class. Only what is made in one way is told. This module must not know torch or 
 from __future__ import annotations
 
 import ast
-from weakref import WeakKeyDictionary
 
 from analyzer.context import FileContext
 from analyzer.syntax import FunctionNode, parameters
 
 _SelfTable = dict[str, list[ast.expr | None]]
-_SELF: WeakKeyDictionary[FileContext, dict[ast.ClassDef, _SelfTable]] = WeakKeyDictionary()
 
 
 def self_assignments(file: FileContext, owner: ast.ClassDef) -> _SelfTable:
     """Attribute → every value assigned to `self.attribute` in a class; None for one that is not plainly assigned."""
-    tables = _SELF.setdefault(file, {})
+    tables = file.once(_self_tables)
     known = tables.get(owner)
     if known is not None:
         return known
@@ -115,3 +113,7 @@ def is_false(expression: ast.expr | None) -> bool:
 def is_defined_in(file: FileContext, node: ast.AST, scope: FunctionNode | ast.Module) -> bool:
     """Whether a node stands inside a scope."""
     return isinstance(scope, ast.Module) or scope in file.ancestors(node)
+
+
+def _self_tables(_file: FileContext) -> dict[ast.ClassDef, _SelfTable]:
+    return {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary, proxy
 
 from analyzer.context import FileContext
 from analyzer.facts import operations
@@ -467,13 +466,10 @@ def tensor_arguments(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(item.value for item in call.keywords if item.arg not in ("dim", "dtype", "axis", "out"))]
 
 
-_CACHE: WeakKeyDictionary[FileContext, Placement] = WeakKeyDictionary()
-
-
 def placement(file: FileContext) -> Placement:
     """The places of a file's tensors, worked out once for all rules."""
-    known = _CACHE.get(file)
-    if known is None:
-        # The table must not keep alive the file that it is kept for.
-        known = _CACHE[file] = Placement(proxy(file), forward_code(file))
-    return known
+    return file.once(_placement)
+
+
+def _placement(file: FileContext) -> Placement:
+    return Placement(file, forward_code(file))

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from weakref import WeakKeyDictionary
 
 from analyzer.context import FileContext
 from analyzer.objects import made_by
@@ -79,7 +78,6 @@ class Event:
         return self.act in (Act.STEP, Act.SCALER_STEP)
 
 
-_CACHE: WeakKeyDictionary[FileContext, dict[Scope, tuple[Event, ...]]] = WeakKeyDictionary()
 _CALLS = (
     *("backward", "manual_backward", "zero_grad", "clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"),
     *("unscale_", "step", "update"),
@@ -88,16 +86,16 @@ _CALLS = (
 
 def training_events(file: FileContext) -> dict[Scope, tuple[Event, ...]]:
     """The events of every function (or the module itself) that has any, in source order; functions inside apart."""
-    known = _CACHE.get(file)
-    if known is None:
-        table: dict[Scope, list[Event]] = {}
-        for call in file.calls(*_CALLS):
-            event = _event(file, call)
-            if event is not None:
-                table.setdefault(event.scope, []).append(event)
-        known = {scope: tuple(sorted(found, key=lambda e: e.place)) for scope, found in table.items()}
-        _CACHE[file] = known
-    return known
+    return file.once(_training_events)
+
+
+def _training_events(file: FileContext) -> dict[Scope, tuple[Event, ...]]:
+    table: dict[Scope, list[Event]] = {}
+    for call in file.calls(*_CALLS):
+        event = _event(file, call)
+        if event is not None:
+            table.setdefault(event.scope, []).append(event)
+    return {scope: tuple(sorted(found, key=lambda e: e.place)) for scope, found in table.items()}
 
 
 def of_act(events: Iterable[Event], *acts: Act) -> list[Event]:

@@ -14,7 +14,6 @@ not know rules.
 from __future__ import annotations
 
 import ast
-from weakref import WeakKeyDictionary
 
 from analyzer.context import FileContext
 from analyzer.layers import Attribute, module_attributes
@@ -48,8 +47,6 @@ __all__ = [
     "traces",
 ]
 
-_CACHE: WeakKeyDictionary[FileContext, Trace] = WeakKeyDictionary()
-
 
 def overwrites(file: FileContext) -> tuple[Overwrite, ...]:
     """Every overwritten tensor in the functions of a file, in source order."""
@@ -58,27 +55,28 @@ def overwrites(file: FileContext) -> tuple[Overwrite, ...]:
 
 def traces(file: FileContext) -> Trace:
     """What the functions of a file do to their tensors, in source order; worked out once for all rules."""
-    known = _CACHE.get(file)
-    if known is None:
-        found: list[Trace] = []
-        sharing = {file.enclosing_function(call) for call in file.calls("numpy", "from_numpy")}
-        attributes: dict[ast.ClassDef, dict[str, Attribute]] = {}
-        for function in file.functions:
-            owner = file.parent(function)
-            table: dict[str, Attribute] = {}
-            if isinstance(owner, ast.ClassDef):
-                if owner not in attributes:
-                    attributes[owner] = module_attributes(file, owner)
-                table = attributes[owner]
-            if function in sharing or _may_write(file, function, table):
-                found.append(trace_of(file, function, table))
-        known = _CACHE[file] = Trace(
-            overwrites=tuple(item for trace in found for item in trace.overwrites),
-            refusals=tuple(item for trace in found for item in trace.refusals),
-            mutations=tuple(item for trace in found for item in trace.mutations),
-            carried=tuple(item for trace in found for item in trace.carried),
-        )
-    return known
+    return file.once(_traces)
+
+
+def _traces(file: FileContext) -> Trace:
+    found: list[Trace] = []
+    sharing = {file.enclosing_function(call) for call in file.calls("numpy", "from_numpy")}
+    attributes: dict[ast.ClassDef, dict[str, Attribute]] = {}
+    for function in file.functions:
+        owner = file.parent(function)
+        table: dict[str, Attribute] = {}
+        if isinstance(owner, ast.ClassDef):
+            if owner not in attributes:
+                attributes[owner] = module_attributes(file, owner)
+            table = attributes[owner]
+        if function in sharing or _may_write(file, function, table):
+            found.append(trace_of(file, function, table))
+    return Trace(
+        overwrites=tuple(item for trace in found for item in trace.overwrites),
+        refusals=tuple(item for trace in found for item in trace.refusals),
+        mutations=tuple(item for trace in found for item in trace.mutations),
+        carried=tuple(item for trace in found for item in trace.carried),
+    )
 
 
 def _may_write(file: FileContext, function: FunctionNode, table: dict[str, Attribute]) -> bool:

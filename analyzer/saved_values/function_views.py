@@ -6,7 +6,6 @@ Torch refuses in-place writes to what they return. This module must not know run
 from __future__ import annotations
 
 import ast
-from weakref import WeakKeyDictionary
 
 from analyzer.context import FileContext
 from analyzer.syntax import FunctionNode, parameters
@@ -18,16 +17,15 @@ _VIEWS = frozenset(
         *("expand", "expand_as", "select", "narrow", "movedim", "swapaxes", "unflatten", "diagonal"),
     }
 )
-_CACHE: WeakKeyDictionary[FileContext, frozenset[str]] = WeakKeyDictionary()
 
 
 def view_functions(file: FileContext) -> frozenset[str]:
     """The names of those Functions whose forward always returns a view or one of its arguments."""
-    known = _CACHE.get(file)
-    if known is None:
-        names = {function.name for function in file.autograd_functions if _returns_a_view(file, function)}
-        known = _CACHE[file] = frozenset(names)
-    return known
+    return file.once(_view_functions)
+
+
+def _view_functions(file: FileContext) -> frozenset[str]:
+    return frozenset(function.name for function in file.autograd_functions if _returns_a_view(file, function))
 
 
 def _returns_a_view(file: FileContext, function: ast.ClassDef) -> bool:
