@@ -57,7 +57,7 @@ class NarrowingCast(Rule):
         ),
         why_is_this_bad=(
             "What a float outside of the range becomes is undefined: on the CPU -3 gives 253 and 300 gives 44 "
-            "(measured), on a GPU 0 and 255, and vector and scalar code of one machine differ as well."
+            "(measured), other machines give 0 and 255, and vector and scalar code of one may differ as well."
         ),
         faulty_example=_forward("image = (self.up(x) + 1) * 127.5\nreturn image.to(torch.uint8)"),
         right_example=_forward("image = (self.up(x) + 1) * 127.5\nreturn image.clamp(0, 255).to(torch.uint8)"),
@@ -111,7 +111,7 @@ class NarrowingCast(Rule):
             yield Hit(
                 call,
                 f"Nothing keeps `{_shown(file, function.value)}` within {low} … {high}: outside of it the cast to "
-                f"{kind} wraps around on the CPU and saturates on a GPU. Clamp it first.",
+                f"{kind} is undefined: it wraps around on one machine and saturates on another. Clamp it first.",
                 severity=Severity.NOTE if quiet else None,
                 confidence=Confidence.LOW if quiet else None,
                 hypothesis={"operand": file.source(function.value), "low": low, "high": high},
