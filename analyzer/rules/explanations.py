@@ -49,8 +49,9 @@ def path_of(file: FileContext, singular: Singular, judgement: Judgement) -> tupl
         binding = _carrier(file, expression, origin)
         if binding is None or binding.value is None or binding.statement is file.statement(singular.node):
             break
-        steps.append((binding.statement, f"`{binding.name}` carries it on from here"))
         expression = binding.value
+        if origin is None or not _holds(file, binding.statement, origin):
+            steps.append((binding.statement, f"`{binding.name}` carries it on from here"))
     if origin is not None and origin is not singular.node:
         steps.append((origin, f"`{shown(file, origin)}` is zero {because}"))
     if steps:

@@ -72,7 +72,7 @@ def test_a_numerical_finding_carries_its_hypothesis_and_its_path() -> None:
         "symbol": "a.f",
         "line": 5,
     }
-    assert [related.region.start_line for related in finding.related] == [4, 3]
+    assert [related.region.start_line for related in finding.related] == [3, 4, 5]
 
 
 def test_a_syntax_error_is_a_note_with_its_line_and_the_other_files_go_on(tmp_path: Path) -> None:
