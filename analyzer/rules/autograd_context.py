@@ -429,11 +429,11 @@ def _left_outside(function: AutogradFunction, saver: FunctionNode) -> Iterator[t
     return iter(sorted(found, key=lambda item: getattr(item[0], "lineno", 0)))
 
 
-class RedrawnRandomness(Rule):
-    """Forward and backward both draw random numbers, each its own."""
+class ChangingState(Rule):
+    """Backward reads anew what may have changed since forward: random numbers, or a global variable."""
 
     id = "GP315"
-    name = "redrawn-randomness"
+    name = "backward-reads-changing-state"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
     settled_by = ("gradcheck",)
@@ -442,7 +442,9 @@ class RedrawnRandomness(Rule):
     documentation = Documentation(
         what_it_does=(
             "Finds a backward that draws random numbers where forward draws some as well, and that does not bring back "
-            "the state of the generator (`set_rng_state`, `fork_rng`, `manual_seed`, a `generator`)."
+            "the state of the generator (`set_rng_state`, `fork_rng`, `manual_seed`, a `generator`); and one that "
+            "reads a "
+            "variable of the module which forward has read, and which a function of the file assigns (`global`)."
         ),
         why_is_this_bad=(
             "Backward then uses another mask or other noise than forward: the gradient belongs to a different "
@@ -456,11 +458,27 @@ class RedrawnRandomness(Rule):
             "mask = torch.rand_like(x) > 0.5\nctx.save_for_backward(mask)\nreturn x * mask",
             "(mask,) = ctx.saved_tensors\nreturn grad * mask",
         ),
-        fix_safety="No automatic fix: save what was drawn, or the state of the generator.",
+        fix_safety="No automatic fix: save what was drawn or read, or the state of the generator.",
     )
     valid = (
         combined("ctx.mask = torch.rand_like(x) > 0.5\nreturn x * ctx.mask", "return grad * ctx.mask"),
         combined("return x * 2", "return grad + torch.randn_like(grad)"),
+        combined("return x * SCALE", "return grad * SCALE", head="SCALE = 2.0\n\n\n"),
+        combined(
+            "ctx.scale = SCALE\nreturn x * SCALE",
+            "return grad * ctx.scale",
+            head="SCALE = 2.0\n\n\ndef change(k):\n    global SCALE\n    SCALE = k\n\n\n",
+        ),
+        combined(
+            "return KERNEL.forward(x)",
+            "return KERNEL.backward(grad)",
+            head="KERNEL = None\n\n\ndef load():\n    global KERNEL\n    KERNEL = find()\n\n\n",
+        ),
+        combined(
+            "return x * 2",
+            "return grad * 2 * WEIGHT",
+            head="WEIGHT = 2.0\n\n\ndef change(k):\n    global WEIGHT\n    WEIGHT = k\n\n\n",
+        ),
         combined(
             "ctx.state = torch.get_rng_state()\nreturn x * torch.rand_like(x)",
             "torch.set_rng_state(ctx.state)\nreturn grad * torch.rand_like(grad)",
@@ -478,6 +496,14 @@ class RedrawnRandomness(Rule):
         Invalid(combined("return F.dropout(x, 0.5)", "return F.dropout(grad, 0.5)"), (13,)),
         Invalid(
             combined(
+                "return x * SCALE",
+                "return grad * SCALE",
+                head="SCALE = 2.0\n\n\ndef change(k):\n    global SCALE\n    SCALE = k\n\n\n",
+            ),
+            (21,),
+        ),
+        Invalid(
+            combined(
                 "return x * torch.empty_like(x).bernoulli_(0.5)", "return grad * torch.empty_like(grad).bernoulli_(0.5)"
             ),
             (13,),
@@ -485,21 +511,52 @@ class RedrawnRandomness(Rule):
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
-        """The first draw of every backward whose forward draws too."""
-        for function in autograd_functions(file):
+        """The first draw of every backward whose forward draws too, and every variable that may have changed."""
+        functions = autograd_functions(file)
+        for function in functions:
             forward, backward = function.forward, function.backward
-            if forward is None or backward is None or _restores(backward) or not _draws(file, forward):
+            if forward is None or backward is None:
                 continue
-            drawn = min(_draws(file, backward), key=lambda call: (call.lineno, call.col_offset), default=None)
-            if drawn is not None:
+            drawn = _draws(file, backward) if _draws(file, forward) and not _restores(backward) else []
+            if drawn:
+                first = min(drawn, key=lambda call: (call.lineno, call.col_offset))
                 yield Hit(
-                    drawn,
+                    first,
                     "backward draws its own random numbers, not those that forward used: the gradient belongs to "
                     "another "
                     "result. Save what forward drew.",
-                    hypothesis={"function": function.name, "symbol": file.symbol(drawn)},
+                    hypothesis={"function": function.name, "symbol": file.symbol(first)},
                     related=tuple((call, "forward draws here") for call in _draws(file, forward)[:1]),
                 )
+            yield from _changing(function, forward, backward)
+
+
+def _changing(function: AutogradFunction, forward: FunctionNode, backward: FunctionNode) -> Iterator[Hit]:
+    """Variables of the module that forward and backward both read and that a function elsewhere assigns."""
+    file = function.file
+    declared = {
+        name: statement
+        for statement in file.nodes(ast.Global)
+        if file.enclosing_autograd_function(statement) is None
+        for name in statement.names
+    }
+    if not declared:
+        return
+    read = {node.id for node in own_nodes(forward) if isinstance(node, ast.Name) and _outside(function, forward, node)}
+    seen: set[str] = set()
+    for node in file.nodes_in(backward, ast.Name):
+        # What is only called or asked for attributes is a module or a kernel that was loaded late.
+        calculated = isinstance(file.parent(node), (ast.BinOp, ast.UnaryOp))
+        known = calculated and node.id in declared and node.id in read and node.id not in seen
+        if known and isinstance(node.ctx, ast.Load) and _outside(function, backward, node):
+            seen.add(node.id)
+            yield Hit(
+                node,
+                f"`{node.id}` may have been assigned anew since forward read it: the gradient then belongs to another "
+                "result. Keep its value on the context.",
+                hypothesis={"function": function.name, "state": node.id, "symbol": file.symbol(node)},
+                related=((declared[node.id], "it is assigned in this function"),),
+            )
 
 
 _DRAWING = frozenset(
