@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from analyzer.context import FileContext
 from analyzer.forward_code import ForwardCode, forward_code
@@ -151,17 +152,6 @@ class GradientFlow:
         self._function = function
         self._depth = 0
         self._budget = _MAX_STATEMENTS
-        self._handlers: dict[type[ast.expr], Callable[..., Flow]] = {
-            ast.Name: self._name,
-            ast.Attribute: self._attribute,
-            ast.Subscript: self._subscript,
-            ast.Call: self._call,
-            ast.BinOp: self._binary,
-            ast.Compare: self._comparison,
-            ast.ListComp: self._comprehension,
-            ast.GeneratorExp: self._comprehension,
-            ast.SetComp: self._comprehension,
-        }
 
     def result(self) -> Result:
         """What the function gives back, or starts a backward from."""
@@ -314,9 +304,9 @@ class GradientFlow:
     # --- expressions -------------------------------------------------------------------------------------------
 
     def _flow(self, expression: ast.expr) -> Flow:
-        handler = self._handlers.get(type(expression))
+        handler = _HANDLERS.get(type(expression))
         if handler is not None:
-            return handler(expression)
+            return handler(self, expression)
         if isinstance(expression, (ast.Constant, ast.Lambda, ast.JoinedStr)):
             return _EMPTY
         if isinstance(expression, ast.IfExp):
@@ -487,3 +477,17 @@ def _is_sequence(call: ast.Call) -> bool:
 
 def _leaves(block: list[ast.stmt]) -> bool:
     return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+# Of the class and not of each object: bound methods would tie every object into a cycle with itself.
+_HANDLERS: dict[type[ast.expr], Callable[[GradientFlow, Any], Flow]] = {
+    ast.Name: GradientFlow._name,
+    ast.Attribute: GradientFlow._attribute,
+    ast.Subscript: GradientFlow._subscript,
+    ast.Call: GradientFlow._call,
+    ast.BinOp: GradientFlow._binary,
+    ast.Compare: GradientFlow._comparison,
+    ast.ListComp: GradientFlow._comprehension,
+    ast.GeneratorExp: GradientFlow._comprehension,
+    ast.SetComp: GradientFlow._comprehension,
+}

@@ -63,8 +63,9 @@ def _identifiers(index: SyntaxIndex) -> set[str]:
     found.update(alias.name for alias in index.nodes(ast.alias))
     found.update(alias.asname for alias in index.nodes(ast.alias) if alias.asname)
     found.update(source.module for source in index.nodes(ast.ImportFrom) if source.module)
-    for definition in index.nodes(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-        found.add(definition.name)
+    found.update(function.name for function in index.nodes(ast.FunctionDef))
+    found.update(function.name for function in index.nodes(ast.AsyncFunctionDef))
+    found.update(definition.name for definition in index.nodes(ast.ClassDef))
     for constant in index.nodes(ast.Constant):
         if isinstance(constant.value, str) and len(constant.value) < _LONGEST_STRING:
             found.add(constant.value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Any
 
 from analyzer.context import FileContext
 from analyzer.facts.loader import NUMBER, OTHER, STRING, TENSOR, UNKNOWN
@@ -65,29 +66,13 @@ class Expressions:
         self._attributes = attributes
         self._ledger = ledger
         self._facts = ledger.facts
-        self._evaluators: dict[type[ast.expr], Callable[..., Value]] = {
-            ast.Constant: self._constant,
-            ast.Name: self._name_node,
-            ast.Attribute: self._attribute,
-            ast.Subscript: self._subscript,
-            ast.Call: self._call,
-            ast.BinOp: self._binary,
-            ast.UnaryOp: self._unary,
-            ast.Compare: self._comparison,
-            ast.BoolOp: self._logical,
-            ast.IfExp: self._choice,
-            ast.Tuple: self._sequence,
-            ast.List: self._sequence,
-            ast.Starred: self._starred,
-            ast.NamedExpr: self._named,
-        }
 
     def evaluate(self, expression: ast.expr | None) -> Value:
         """The value of an expression; `None` and strings are values without a tensor."""
         if expression is None or isinstance(expression, _WITHOUT_VALUE):
             return Value(kind=OTHER)
-        evaluator = self._evaluators.get(type(expression))
-        return Value() if evaluator is None else evaluator(expression)
+        evaluator = _EVALUATORS.get(type(expression))
+        return Value() if evaluator is None else evaluator(self, expression)
 
     def bind(self, target: ast.expr, value: Value) -> None:
         """Lets the names in a target stand for a value or for its parts."""
@@ -584,3 +569,22 @@ def _overlapping(size: ast.expr, step: ast.expr) -> bool:
     if isinstance(size, ast.Constant) and isinstance(step, ast.Constant):
         return isinstance(size.value, int) and isinstance(step.value, int) and size.value > step.value
     return ast.dump(size) != ast.dump(step) and not (isinstance(size, ast.Constant) and size.value == 1)
+
+
+# Of the class and not of each object: bound methods would tie every object into a cycle with itself.
+_EVALUATORS: dict[type[ast.expr], Callable[[Expressions, Any], Value]] = {
+    ast.Constant: Expressions._constant,
+    ast.Name: Expressions._name_node,
+    ast.Attribute: Expressions._attribute,
+    ast.Subscript: Expressions._subscript,
+    ast.Call: Expressions._call,
+    ast.BinOp: Expressions._binary,
+    ast.UnaryOp: Expressions._unary,
+    ast.Compare: Expressions._comparison,
+    ast.BoolOp: Expressions._logical,
+    ast.IfExp: Expressions._choice,
+    ast.Tuple: Expressions._sequence,
+    ast.List: Expressions._sequence,
+    ast.Starred: Expressions._starred,
+    ast.NamedExpr: Expressions._named,
+}
