@@ -335,8 +335,8 @@ class LayerBuiltInForward(Rule):
 
 def _runs_with_forward(file: FileContext, method: FunctionNode) -> bool:
     """Whether a method is `forward`, or is called as `self.method(…)` by a `forward` of the same class."""
-    if method.name == "forward":
-        return True
+    if method.name in ("forward", "__init__"):
+        return method.name == "forward"
     owner = file.parent(method)
     return any(
         isinstance(call.func, ast.Attribute)

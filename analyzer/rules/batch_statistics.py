@@ -21,7 +21,8 @@ _NET = (
     "    def forward(self, x):\n"
 )
 _FIRST = 12
-_EXTREMES = frozenset({"max", "min", "amax", "amin", "mean", "std", "norm"})
+# `x / x.norm()` is what GP102 speaks of.
+_EXTREMES = frozenset({"max", "min", "amax", "amin", "mean", "std"})
 # What these yield is one number for a batch, by design; and a data pipeline sees one sample at a time.
 _WHOLE_BATCH = re.compile(r"Loss|Criterion|Metric|Transform|Augment|Regulari|Penalt|Visuali|Estimator|Quanti|Scheduler")
 
@@ -34,10 +35,10 @@ class ScaledByBatchExtreme(Rule):
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
     settled_by = ("batch_consistency",)
-    triggers = (".max()", ".min()", ".mean()", ".std()", ".norm(")
+    triggers = (".max(", ".min(", ".mean()", ".std(")
     documentation = Documentation(
         what_it_does=(
-            "Finds tensors that `forward` of a module divides by their own `max()`, `norm()` or `std()`, or by "
+            "Finds tensors that `forward` of a module divides by their own `max()` or `std()`, or by "
             "`max() - min()`, taken over all axes."
         ),
         why_is_this_bad=(
@@ -72,7 +73,7 @@ class ScaledByBatchExtreme(Rule):
         Invalid(
             _HEAD + _NET + "        x = self.fc(x)\n        return (x - x.mean()) / (x.std() + 1e-5)\n", (_FIRST + 1,)
         ),
-        Invalid(_HEAD + _NET + "        return x / torch.norm(x)\n", (_FIRST,)),
+        Invalid(_HEAD + _NET + "        return x / torch.max(x)\n", (_FIRST,)),
         Invalid(
             _HEAD + _NET + "        low, high = x.min(), x.max()\n        return self.fc((x - low) / (high - low))\n",
             (_FIRST + 1,),
