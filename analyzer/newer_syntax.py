@@ -357,10 +357,12 @@ class _Rewriter:
         if equals >= len(tokens) or tokens[equals].text != "=":
             return
         start = tokens[position].start
+        excess = len(name.text.encode()) - 1
+        if "\n" in self._text[start : start + 1 + excess]:
+            return  # in broken code: what follows on the next line is no name of an alias
         # The name moves to the front: blanks there would be indentation. Its value stays where it is.
         self._blank_across_lines(start, name.end)
         self._changes[start] = name.text
-        excess = len(name.text.encode()) - 1
         for at in range(start + 1, start + 1 + excess):
             self._changes[at] = self._changes[at][1:]
         if is_generic:

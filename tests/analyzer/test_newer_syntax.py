@@ -171,6 +171,11 @@ def test_nothing_is_rewritten_that_is_not_new() -> None:
     )
 
 
+def test_a_name_on_the_next_line_is_no_alias() -> None:
+    """In code that lost a bracket, `type` and an assignment can stand one below the other."""
+    assert parse_newer("f(a,\n   type\n        device_type = b\n") is None
+
+
 HOSTILE = [
     'f"{',
     'f"{x["',
