@@ -46,7 +46,7 @@ class NarrowingCast(Rule):
     confidence = Confidence.HIGH
     settled_by = ("device_compare",)
     torch_versions = "2.13"
-    fix = FixSafety.SAFE
+    fix = FixSafety.UNSAFE
     triggers = ("uint8", "int8", ".byte(", ".char(")
     documentation = Documentation(
         what_it_does=(
@@ -61,7 +61,7 @@ class NarrowingCast(Rule):
         ),
         faulty_example=_forward("image = (self.up(x) + 1) * 127.5\nreturn image.to(torch.uint8)"),
         right_example=_forward("image = (self.up(x) + 1) * 127.5\nreturn image.clamp(0, 255).to(torch.uint8)"),
-        fix_safety="Safe: values inside the range stay as they are.",
+        fix_safety="Unsafe: values inside the range stay as they are, those outside go to its ends.",
     )
     valid = (
         _forward("image = (self.up(x) + 1) * 127.5\nreturn image.clamp(0, 255).to(torch.uint8)"),
@@ -222,7 +222,7 @@ def _is_computed(file: FileContext, operand: ast.expr) -> bool:
 
 def _clamped(file: FileContext, operand: ast.expr, low: int, high: int) -> Rewrite:
     text = f"{file.operand_source(operand)}.clamp({low}, {high})"
-    return Rewrite(FixSafety.SAFE, (Replacement(operand, text),))
+    return Rewrite(FixSafety.UNSAFE, (Replacement(operand, text),))
 
 
 _NUMPY_DOUBLES = frozenset(

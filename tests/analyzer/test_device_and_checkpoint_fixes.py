@@ -3,6 +3,7 @@
 import ast
 
 import pytest
+import torch
 
 from analyzer.engine import analyze_source
 from analyzer.findings import Edit, FixSafety
@@ -57,3 +58,36 @@ def test_a_rule_that_promises_fixes_offers_one(rule: Rule) -> None:
         if finding.rule == rule.id and finding.fix.edits
     ]
     assert rule.fix in offered
+
+
+RUNNABLE = [
+    pytest.param(example, finding.fix.edits, id=f"{rule.id}-{i}")
+    for rule in RULES
+    if rule.id in ("GP602", "GP603", "GP604", "GP615", "GP803", "GP806")
+    for i, example in enumerate(rule.invalid)
+    for finding in analyze_source(text_of(example), "package/layers.py").findings
+    if finding.rule == rule.id and finding.fix.safety is FixSafety.SAFE and "class Block" in text_of(example)
+]
+
+
+def result_of(source: str) -> torch.Tensor | str:
+    """What the module of an example computes, or what it raises."""
+    namespace: dict[str, type[torch.nn.Module]] = {}
+    torch.manual_seed(0)
+    exec(source, namespace)
+    module = namespace["Block"]()
+    inputs = torch.linspace(-1, 1, 16).view(4, 4).requires_grad_()
+    torch.manual_seed(1)
+    try:
+        return module(inputs)
+    except (IndexError, AttributeError) as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize(("example", "edits"), RUNNABLE)
+def test_a_safe_fix_computes_the_same_values(example: Invalid, edits: tuple[Edit, ...]) -> None:
+    before, after = result_of(text_of(example)), result_of(applied(text_of(example), edits))
+    if isinstance(before, str):
+        assert after == before
+    else:
+        assert torch.equal(before, after)
