@@ -80,8 +80,9 @@ class StateWithHistory(Rule):
         _in_module(_MEAN, "if not self.training:\n    self.mean = self.up(self.mean)\nreturn self.up(x)"),
         _in_module("self.up = nn.Linear(4, 4)\nself.count = 0", "self.count = self.count + 1\nreturn self.up(x)"),
         _HEAD + "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.register_buffer('mean', torch.zeros(4))\n\n"
-        "    def update(self, x):\n        self.mean = 0.9 * self.mean + x.mean(0)\n\n"
+        "        self.register_buffer('mean', torch.zeros(4))\n"
+        "        self.up = nn.Linear(4, 4)\n\n"
+        "    def update(self, x):\n        self.mean = 0.9 * self.mean + self.up(x).mean(0)\n\n"
         "    def forward(self, x):\n        with torch.no_grad():\n            self.update(x)\n"
         "        return x - self.mean\n",
     )

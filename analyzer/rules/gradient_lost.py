@@ -324,6 +324,7 @@ class SteplessOperation(Rule):
             "top = self.teacher(x).argmax(-1)\nreturn self.up(x)[:, top]",
         ),
         _HEAD + "def accuracy(logits, labels):\n    return (logits.argmax(1) == labels).float().mean()\n",
+        _HEAD + "def loss_choice(logits):\n    return logits.argmax(1)\n",
         _HEAD + "def nll_loss_of(logits, labels):\n    hits = (logits.argmax(1) == labels).float().mean()\n"
         "    return F.cross_entropy(logits, labels), hits\n",
     )

@@ -213,6 +213,7 @@ class OtherNameChanged(Rule):
         _in_module(_LINEAR, "h = self.up(x)\nidentity = h\nh = h + 1\nreturn h * 2 + identity"),
         _in_module(_LINEAR, "h = self.up(x)\nidentity = h.clone()\nh += 1\nreturn h * 2 + identity"),
         _in_module(_LINEAR, "h = self.up(x)\nold = h\nh += 1\nreturn h.view(old.shape)"),
+        _in_module(_LINEAR, "h = self.up(x)\nold = h\nh += 1\nreturn h.view(old.size())"),
         _in_module(_LINEAR, "h = self.up(x)\nidentity = h\ns = identity.sum()\nh += 1\nreturn h * s"),
         _in_module(_LINEAR, "h = self.up(x)\nh = self.act(h)\nreturn h + x"),
         _in_module(_LINEAR, "h = self.up(x)\nself.act(h)\nreturn h + x"),

@@ -79,6 +79,8 @@ class NumpyWrite(Rule):
         _forward("y = torch.exp(self.up(x))\na = y.detach().numpy() * 2\na += 1\nreturn y"),
         _forward("y = torch.exp(self.up(x))\na = np.clip(y.detach().numpy(), 0, 1)\na += 1\nreturn y"),
         _forward("with torch.no_grad():\n    y = torch.exp(self.up(x))\na = y.numpy()\na += 1\nreturn y"),
+        _forward("y = torch.exp(self.up(x))\ny.data.mul_(2)\nreturn y"),
+        _forward("y = torch.exp(self.up(x))\ny += 1\na = y.detach().numpy()\nreturn y"),
         _HEAD + "def load(path):\n    a = np.load(path)\n    t = torch.from_numpy(a)\n    a *= 2\n    return t.exp()\n",
     )
     invalid = (
@@ -137,6 +139,7 @@ class DataReplaced(Rule):
     valid = (
         _forward("self.gain.data = self.gain.data.clamp(0, 1)\nreturn self.up(x) * self.gain"),
         _forward("y = self.up(x).exp()\ny.data = y.data * 2\nreturn y"),
+        _forward("h = self.up(x)\ny = h ** 2\nh.data.mul_(2)\nh.data = h.data\nreturn y"),
         _forward("with torch.no_grad():\n    y = x * self.gain\nself.gain.data = self.gain.data * 2\nreturn y"),
         _HEAD + "def load(module, weight):\n    module.weight.data = weight\n    module.bias.data = weight[0]\n",
     )
