@@ -82,10 +82,6 @@ class Sources:
     def doubtful(self) -> Sources:
         return Sources(frozenset(), self.certain | self.possible)
 
-    @property
-    def any(self) -> frozenset[str]:
-        return self.certain | self.possible
-
 
 NOTHING = Sources()
 
