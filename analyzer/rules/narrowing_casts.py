@@ -34,7 +34,8 @@ _CASTING = {"byte": "uint8", "char": "int8"}
 _SCALES = frozenset({255, 256, 127, 127.5, 128, 254.0})
 _BOUNDING = frozenset({"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "minimum", "fmod", "remainder"})
 _ROUNDING = frozenset({"round", "round_", "floor", "floor_", "ceil", "trunc"})
-_MAX_DEPTH = 6
+_MAX_DEPTH = 14
+_MAX_PARTS = 200
 
 
 class NarrowingCast(Rule):
@@ -85,6 +86,13 @@ class NarrowingCast(Rule):
         Invalid(
             _forward("scale = x.abs().max() / 2\nreturn (self.up(x) * 127 / scale).round().to(torch.int8)"),
             (_FIRST + 1,),
+        ),
+        Invalid(
+            _forward(
+                "y = self.up(x)\ny = y * 0.5 + 0.5\ny = (y * 255).round()\ny = y.permute(1, 0)\n"
+                "return y.type(torch.uint8)"
+            ),
+            (_FIRST + 4,),
         ),
         Invalid(_forward("return torch.round(self.up(x) / 0.02).to(torch.int8)"), (_FIRST,)),
         Invalid(
@@ -138,10 +146,14 @@ def _target(file: FileContext, call: ast.Call, method: str) -> str | None:
 def _origins(file: FileContext, expression: ast.expr) -> Iterator[ast.expr]:
     """The expression and what it is made of: operands, receivers of methods, definitions of names."""
     pending = [(expression, 0)]
+    seen: set[ast.expr] = set()
     while pending:
         node, depth = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         yield node
-        if depth > _MAX_DEPTH:
+        if depth > _MAX_DEPTH or len(seen) > _MAX_PARTS:
             continue
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Name):
