@@ -107,6 +107,11 @@ class OverflowingExponentials(Rule):
         "import torch\ndef f(x, y):\n    return torch.exp(x) / y.sum(-1)\n",
         "import torch\ndef f(x):\n    return torch.log(torch.cosh(x.clamp(-20, 20)))\n",
         "import torch\ndef f(a, b):\n    return torch.logaddexp(a, b)\n",
+        "import torch\ndef evaluate(x):\n    return torch.log(torch.cosh(x))\n",
+        # other rules' formulas
+        "import torch\ndef f(d, mask):\n    return torch.log((torch.exp(-d ** 2) * mask).sum(-1))\n",
+        "import torch\ndef f(x):\n    return torch.exp(x) / (1 + torch.exp(x))\n",
+        "import torch\ndef f(a, b):\n    return torch.exp(a) / torch.exp(b)\n",
         "import torch\ndef f(x, m):\n    e = torch.exp(x - x.amax(-1, keepdim=True).detach()) * m\n"
         "    return x - torch.log(e.sum(-1, keepdim=True) + 1e-8)\n",
     )

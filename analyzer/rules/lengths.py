@@ -65,7 +65,10 @@ class LengthOfComponents(Rule):
         "import math\nimport torch\ndef f(w, a: float, b: float):\n"
         "    return w * math.hypot(a, b) * (a ** 2 + b ** 2) ** 0.5\n",
         "import torch\ndef f(a, b):\n    return (a ** 2 + b ** 2) ** 0.5\n",
-        "import torch\n@torch.no_grad()\ndef f(x, y):\n    return torch.hypot(x, y)\n",
+        "import torch\n@torch.no_grad()\ndef f(x, y):\n    return torch.hypot(x, y) + torch.sqrt(x ** 2 + y ** 2)\n",
+        # GP104's and GP101's
+        "import torch\ndef f(x, y, z):\n    return z / (torch.sqrt(x ** 2 + y ** 2) + 1e-8)\n",
+        "import torch\ndef f(x, y, z):\n    return z / torch.sqrt(x.relu() ** 2 + y.relu() ** 2)\n",
         "import torch\ndef f(x, y):\n    return torch.hypot(x.detach(), y.detach())\n",
         "import torch\ndef f(x, y):\n    if (x == 0).any():\n        return x\n    return torch.hypot(x, y)\n",
         "import numpy as np\nimport torch\ndef f(x, y):\n    return np.hypot(x, y)\n",
@@ -76,6 +79,7 @@ class LengthOfComponents(Rule):
         Invalid("import torch\ndef f(x, y):\n    return torch.sqrt(x ** 2 + y ** 2)\n", (3,)),
         Invalid("import torch\ndef f(x: torch.Tensor, y):\n    return (x * x + y.square()) ** 0.5\n", (3,)),
         Invalid("import torch\ndef f(x, y, z):\n    r2 = x.pow(2) + y.pow(2) + z.pow(2)\n    return r2.sqrt()\n", (4,)),
+        Invalid("import torch\ndef f(x, y, z):\n    return z / torch.sqrt(x ** 2 + y ** 2)\n", (3,)),
         Invalid("import torch\ndef f(p):\n    return torch.sqrt(p[..., 0] ** 2 + p[..., 1] ** 2)\n", (3,)),
         Invalid("import torch\ndef f(z):\n    return torch.sqrt(z.real ** 2 + z.imag ** 2)\n", (3,)),
         Invalid("import torch\ndef f(x, y):\n    return torch.sqrt(x ** 2 + y ** 2).clamp(min=1e-6)\n", (3,)),
@@ -86,7 +90,9 @@ class LengthOfComponents(Rule):
         for singular in file.singularities.of(Form.ROOT):
             components = sum_of_squares(file, singular.operand)
             judgement = file.singularities.judge(singular)
-            if not components or judgement.guarded or not judgement.differentiable or _is_divisor(file, singular.node):
+            if not components or judgement.guarded or not judgement.differentiable:
+                continue
+            if _is_reported_elsewhere(file, singular.node, judgement.value):
                 continue
             if isinstance(singular.node, ast.Call) or _has_tensor(file, components):
                 yield _hit(file, singular.node, components, _under_root(file, singular, components))
@@ -99,12 +105,13 @@ def _has_tensor(file: FileContext, components: list[ast.expr]) -> bool:
     return any(file.values.value(component).kind is Kind.TENSOR for component in components)
 
 
-def _is_divisor(file: FileContext, root: ast.AST) -> bool:
-    """Whether something is divided by the root at once: the division is reported instead."""
+def _is_reported_elsewhere(file: FileContext, root: ast.AST, value: Value) -> bool:
+    """Whether the root stands before an added eps (GP104), or divides and is known to be zero (GP101)."""
     parent = file.parent(root)
-    return isinstance(parent, ast.BinOp) and (
-        (isinstance(parent.op, ast.Div) and parent.right is root) or isinstance(parent.op, ast.Add)
-    )
+    if not isinstance(parent, ast.BinOp):
+        return False
+    divides = isinstance(parent.op, ast.Div) and parent.right is root
+    return isinstance(parent.op, ast.Add) or (divides and value.zero is Zero.CERTAIN_ORIGIN)
 
 
 def _of_hypot(file: FileContext, call: ast.Call) -> Iterator[Hit]:

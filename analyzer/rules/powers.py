@@ -78,6 +78,10 @@ class FractionalPower(Rule):
         "    def __init__(self, p=3.0, eps=1e-6):\n        super().__init__()\n"
         "        self.p = nn.Parameter(torch.ones(1) * p)\n        self.eps = eps\n    def forward(self, x):\n"
         "        return F.adaptive_avg_pool2d(x.clamp(min=self.eps).pow(self.p), 1).pow(1.0 / self.p)\n",
+        "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.p = nn.Parameter(torch.ones(1))\n    def forward(self, x, scale: float):\n"
+        "        return torch.relu(x) ** self.p + scale ** self.p\n",
+        "import torch\ndef f(mask, x):\n    return x * (mask - 0.5).abs() + mask ** 1.5\n",
         # the sign is kept apart
         "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.p = nn.Parameter(torch.ones(1))\n    def forward(self, x):\n"

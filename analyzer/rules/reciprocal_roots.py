@@ -62,6 +62,12 @@ class ReciprocalRootAtZero(Rule):
         # a degree that counts edges carries no gradient, and its infinities are filled
         "import torch\ndef f(index, n):\n    d = torch.bincount(index, minlength=n)\n    r = d.float().pow(-0.5)\n"
         "    return r.masked_fill(r == float('inf'), 0.0)\n",
+        "import torch\ndef f(index, n):\n    r = torch.nan_to_num(torch.bincount(index).float().pow(-0.5), posinf=0)\n"
+        "    return r\n",
+        # a trained parameter
+        "import torch\nfrom torch import nn\nclass W(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.v = nn.Parameter(torch.ones(3))\n    def forward(self, x):\n"
+        "        return x * self.v.norm() ** -0.5\n",
         # masked on the input side
         "import torch\ndef f(x):\n    d = x.pow(2).sum(-1)\n    safe = torch.where(d > 0, d, torch.ones_like(d))\n"
         "    return torch.where(d > 0, safe.rsqrt(), 0.0)\n",
