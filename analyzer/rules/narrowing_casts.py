@@ -33,6 +33,7 @@ _CASTING = {"byte": "uint8", "char": "int8"}
 # A factor or a shift by one of these says that the values are meant for the whole range of the type.
 _SCALES = frozenset({255, 256, 127, 127.5, 128, 254.0})
 _BOUNDING = frozenset({"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "minimum", "fmod", "remainder"})
+_INTEGER_CALLS = frozenset({"long", "int", "bool", "byte", "argmax", "argmin", "argsort", "randint", "arange"})
 _ROUNDING = frozenset({"round", "round_", "floor", "floor_", "ceil", "trunc"})
 _MAX_DEPTH = 14
 _MAX_PARTS = 200
@@ -210,18 +211,23 @@ def _is_quantised(file: FileContext, operand: ast.expr, kind: str) -> bool:
 def _is_bounded(file: FileContext, operand: ast.expr, kind: str) -> bool:
     """Whether the values are known to lie inside, are no floats, or have been clamped to whatever bounds."""
     low, high = _RANGES[kind]
-    for node in _origins(file, operand):
-        called = terminal_name(node.func) if isinstance(node, ast.Call) else None
-        if called in _BOUNDING or isinstance(node, (ast.Compare, ast.BoolOp)):
+    origins = list(_origins(file, operand))
+    # Rounded floats count as whole numbers to the analysis of values, and are floats to a cast.
+    rounded = any(_called(node) in _ROUNDING for node in origins)
+    for node in origins:
+        if _called(node) in _BOUNDING or isinstance(node, (ast.Compare, ast.BoolOp)):
             return True
-        if called in _ROUNDING:
-            continue  # whole numbers, and still floats
         value = file.values.value(node)
-        if value.is_discrete or value.mask or value.kind is Kind.ARRAY:
+        discrete = value.is_discrete and (not rounded or _called(node) in _INTEGER_CALLS)
+        if discrete or value.mask or value.kind is Kind.ARRAY:
             return True
         if node is operand and value.low >= low - 1 and value.high <= high + 1:
             return True
     return False
+
+
+def _called(node: ast.expr) -> str | None:
+    return terminal_name(node.func) if isinstance(node, ast.Call) else None
 
 
 def _is_computed(file: FileContext, operand: ast.expr) -> bool:
