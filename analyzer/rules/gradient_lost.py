@@ -188,6 +188,7 @@ class LeavesTheGraph(Rule):
         _in_module(f"{_SCALE}\nself.up.requires_grad_(False)", "h = self.up(x).detach()\nreturn h * self.scale"),
         _in_module(_SCALE, "h = self.up(x)\nreturn h.detach() * self.scale, h"),
         _HEAD + "def policy_loss(logp, adv):\n    return -(logp * adv.detach()).mean()\n",
+        _HEAD + "def entropy_loss(logp, adv, ent):\n    return -(logp * adv.detach() + 0.01 * ent).mean()\n",
         _HEAD + "def commit_loss(q, z):\n    return (q - z.detach()).pow(2).mean() + (q.detach() - z).pow(2).mean()\n",
         _HEAD + "def accuracy_score(p, y):\n    return (p.detach().numpy() == y.numpy()).mean()\n",
         _HEAD + "def straight(x, q):\n    return (x + (q - x).detach()).mean()\n",
