@@ -28,6 +28,8 @@ _CLEANERS = ("nan_to_num", "nan_to_num_")
 _CLAMPS = ("clamp", "clip", "clamp_min", "clamp_max")
 # Names are looked up only where they sound like a selection: products are everywhere.
 _MASK_NAME = re.compile(r"mask|valid|ok|keep|good|safe|zero|pos|nan|inf|bad|^is_|^has_|inside|visible")
+# Sums by index are zero where no index points, and send nothing back from there: NaN needs a sum that cancels.
+_SUMS_BY_INDEX = re.compile(r"scatter|segment|index_add|degree|bincount|count")
 _LOGARITHMS = frozenset({"log_softmax", "log", "log2", "log10", "logsigmoid"})
 
 
@@ -54,6 +56,7 @@ class _Maker:
     reason: str
     singular: Singular | None = None
     known: bool = True
+    quiet: bool = False
 
 
 class NanHiddenTooLate(Rule):
@@ -132,6 +135,12 @@ class NanHiddenTooLate(Rule):
         Invalid(
             "import torch\ndef f(a, b):\n    q = a / b\n    return torch.where(q != q, torch.zeros_like(q), q)\n", (4,)
         ),
+        # the degree of a node without edges sends its NaN to nobody: a note
+        Invalid(
+            "import torch\ndef f(w, index, n):\n    d = w.new_zeros(n).scatter_add(0, index, w)\n    r = d.pow(-0.5)\n"
+            "    return r.masked_fill(torch.isinf(r), 0.0)\n",
+            (5,),
+        ),
         # zero times infinity, from masked scores
         Invalid(
             "import torch\ndef f(logits, legal):\n    lp = logits.masked_fill(~legal, float('-inf')).log_softmax(-1)\n"
@@ -183,6 +192,7 @@ def _hit(file: FileContext, hidden: _Hidden, maker: _Maker) -> Hit:
             f"{hidden.how} cleans the value, not the gradient: {maker.reason}, and zero times that is NaN. "
             f"Guard the input of `{shown(file, maker.node)}` instead."
         ),
+        severity=Severity.NOTE if maker.quiet else None,
         confidence=Confidence.HIGH if maker.known else None,
         hypothesis=aim,
         related=((maker.node, "the NaN is made here"),),
@@ -362,7 +372,15 @@ def _singular_maker(file: FileContext, singular: Singular) -> _Maker | None:
     because = f" {judgement.value.zero_because}" if known and judgement.value.zero_because else ""
     where = "reaches the end of its domain" if singular.form.value == "inverse function" else f"is zero{because}"
     reason = f"where `{shown(file, singular.operand)}` {where}, the slope of the {singular.form.value} is infinite"
-    return _Maker(singular.node, singular.operand, reason, singular, known)
+    return _Maker(singular.node, singular.operand, reason, singular, known, _is_sum_by_index(file, singular.operand))
+
+
+def _is_sum_by_index(file: FileContext, operand: ast.expr) -> bool:
+    """Whether a value is a sum over the entries that an index gathers, such as the degree of a node."""
+    for node in computed_from(file, operand, depth=1):
+        if isinstance(node, ast.Call) and _SUMS_BY_INDEX.search(terminal_name(node.func) or ""):
+            return True
+    return False
 
 
 def _is_differentiated(file: FileContext, singular: Singular, judgement: Judgement) -> bool:
