@@ -67,7 +67,8 @@ class _Carried:
                 found = True
             pending.extend(ast.iter_child_nodes(node))
         if found:
-            calls = [node for node in ast.walk(expression) if isinstance(node, ast.Call)]
+            inside = set(ast.walk(self._start))
+            calls = [node for node in ast.walk(expression) if isinstance(node, ast.Call) and node not in inside]
             self.reduced = self.reduced or any(terminal_name(call.func) in _REDUCING for call in calls)
         return found
 
@@ -116,6 +117,8 @@ class GradientWithoutGraph(Rule):
         _HEAD + "def attack_loss(net, x):\n    g = torch.autograd.grad(net(x).sum(), x)[0]\n"
         "    return net(x + 0.1 * g.sign()).mean()\n",
         _HEAD + "def forces(energy, x):\n    return -torch.autograd.grad(energy.sum(), x)[0]\n",
+        _HEAD + "class Forces(nn.Module):\n    def forward(self, energy, x):\n"
+        "        return -torch.autograd.grad(energy.sum(), x)[0]\n",
         _HEAD + "def weighted_loss(net, x):\n    g = torch.autograd.grad(net(x).sum(), x)[0]\n"
         "    return (net(x) * g.detach().norm()).mean()\n",
         _HEAD
@@ -248,6 +251,7 @@ class LossReplacedByNumber(Rule):
         _HEAD
         + "def drop_nan_loss(loss):\n    if torch.isnan(loss):\n        raise ValueError('NaN')\n    return loss\n",
         _HEAD + "def keep_loss(loss, last):\n    return last if torch.isnan(loss) else loss\n",
+        _HEAD + "def filled(x):\n    return 0 if torch.isnan(x) else x\n",
         _HEAD + "class MeanMetric:\n    def update(self, x):\n        return 0.0 if torch.isnan(x) else x\n",
     )
     invalid = (

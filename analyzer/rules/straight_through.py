@@ -37,7 +37,6 @@ class _Term:
     expression: ast.expr
     value: int = 0
     gradient: int = 0
-    times: int = 0
 
 
 @dataclass(slots=True)
@@ -58,7 +57,6 @@ class _Sum:
         term = self.terms.setdefault(key, _Term(expression))
         term.value += sign
         term.gradient += sign if live else 0
-        term.times += 1
         return len(self.terms) <= 2
 
 
@@ -166,16 +164,15 @@ class WrongStraightThrough(Rule):
 
 def _fault(total: _Sum, soft: _Term, hard: _Term, *, returned: bool) -> str | None:
     """What is wrong with a sum, as a half sentence about its value and gradient; None for a right one."""
-    repeated = max(soft.times, hard.times) > 1
     found: str | None = None
-    if (soft.value, hard.value) == (0, 1) and repeated:
+    if (soft.value, hard.value) == (0, 1):
         if soft.gradient == 0 and hard.gradient == 0:
             found = "has the value of `{q}` and no gradient at all"
         elif soft.gradient == 0:
             found = "is just `{q}`: `{x}` cancels out, and gets no gradient"
         elif soft.gradient < 0:
             found = "has the gradient of `{x}` with the wrong sign"
-    elif (soft.value, hard.value) == (1, 0) and repeated and total.detached and soft.gradient == 0:
+    elif (soft.value, hard.value) == (1, 0) and total.detached and soft.gradient == 0:
         found = "has the value of `{x}`, not of `{q}`, and the gradient of `{q}`, which is zero"
     elif (soft.value, hard.value) == (2, -1) and total.detached:
         found = "is `2 * {x} - {q}`: the difference is taken the wrong way round"
