@@ -49,9 +49,9 @@ def analyze_files(
                 results = {path: outcome.result for path, outcome in _outcomes(reader, distinct, processes)}
             else:
                 results = _read_with_cache(ResultCache(cache, options), reader, distinct, processes)
+            return _joined([results[path] for path in distinct], distinct, reader.paths)
     finally:
         reader.package.release()
-    return _joined([results[path] for path in distinct], distinct, reader.paths)
 
 
 def _read_with_cache(

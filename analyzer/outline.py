@@ -154,7 +154,7 @@ def _is_differentiable(file: FileContext, function: FunctionNode) -> bool:
         return False
     if function.returns is not None and _annotation_names(function.returns) <= _RESULTS_WITHOUT_GRADIENT:
         return False
-    returned = [node.value for node in _own_nodes(function) if isinstance(node, ast.Return) and node.value is not None]
+    returned = [node.value for node in file.returns_of(function) if node.value is not None]
     if not returned:
         return False
     takes = parameters(function)
@@ -186,32 +186,23 @@ def _annotation_names(annotation: ast.expr) -> frozenset[str]:
     return frozenset(names)
 
 
-def _own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
-    """The nodes of a function's body without those of functions and classes inside it."""
-    pending: list[ast.AST] = list(reversed(function.body))
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            pending.extend(ast.iter_child_nodes(node))
-
-
 def _returns_torch_of(file: FileContext, function: FunctionNode, names: set[str], returned: list[ast.expr]) -> bool:
     """Whether the result is computed by torch calls that are given one of the named parameters.
 
     Follows plain assignments in source order; one pass is enough for the straight-line functions this is about.
     """
     carriers: set[str] = set()
-    for node in _own_nodes(function):
+    assignments: list[ast.Assign | ast.AugAssign] = [
+        node
+        for node in (*file.nodes_in(function, ast.Assign), *file.nodes_in(function, ast.AugAssign))
+        if file.enclosing_function(node) is function
+    ]
+    for node in sorted(assignments, key=lambda node: node.lineno):
         if isinstance(node, ast.Assign):
             if _computes(file, node.value, names, carriers):
                 for target in node.targets:
                     carriers |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-        elif (
-            isinstance(node, ast.AugAssign)
-            and isinstance(node.target, ast.Name)
-            and _computes(file, node.value, names, carriers)
-        ):
+        elif isinstance(node.target, ast.Name) and _computes(file, node.value, names, carriers):
             carriers.add(node.target.id)
     return any(_computes(file, value, names, carriers) for value in returned)
 

@@ -14,8 +14,8 @@ from functools import cache
 from analyzer.syntax import SyntaxIndex
 
 _PIECE = re.compile(r"\w+")
-# Longer strings are prose: a name that a rule looks for stands in a short one.
-_LONGEST_STRING = 120
+# Longer strings, and those with blanks, are prose: a name that a rule looks for stands in a short one.
+_LONGEST_STRING = 60
 
 
 class Words:
@@ -29,13 +29,14 @@ class Words:
 
     def any_of(self, triggers: tuple[str, ...]) -> bool:
         """Whether one of the triggers stands in the code (not only in comments or long strings)."""
-        return any(self._stands(trigger) for trigger in triggers)
-
-    def _stands(self, trigger: str) -> bool:
-        known = self._present.get(trigger)
-        if known is None:
-            known = self._present[trigger] = self._look_up(trigger)
-        return known
+        present = self._present
+        for trigger in triggers:
+            known = present.get(trigger)
+            if known is None:
+                known = present[trigger] = self._look_up(trigger)
+            if known:
+                return True
+        return False
 
     def _look_up(self, trigger: str) -> bool:
         piece = _longest_piece(trigger)
@@ -67,6 +68,7 @@ def _identifiers(index: SyntaxIndex) -> set[str]:
     found.update(function.name for function in index.nodes(ast.AsyncFunctionDef))
     found.update(definition.name for definition in index.nodes(ast.ClassDef))
     for constant in index.nodes(ast.Constant):
-        if isinstance(constant.value, str) and len(constant.value) < _LONGEST_STRING:
-            found.add(constant.value)
+        value = constant.value
+        if isinstance(value, str) and len(value) < _LONGEST_STRING and " " not in value:
+            found.add(value)
     return found
