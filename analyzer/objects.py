@@ -76,9 +76,7 @@ def _values(file: FileContext, expression: ast.expr) -> list[ast.expr | None]:
 
 def _outer_values(file: FileContext, name: ast.Name) -> list[ast.expr | None]:
     """The values of a name that its own function does not assign: from the functions around it, then the module."""
-    scopes: list[FunctionNode | ast.Module] = [
-        outer for outer in file.ancestors(name) if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef))
-    ]
+    scopes = [outer for outer in file.definitions_around(name) if not isinstance(outer, ast.ClassDef)]
     for scope in scopes:
         if any(parameter.arg == name.id for parameter in parameters(scope)):
             return []

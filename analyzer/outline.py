@@ -192,11 +192,9 @@ def _returns_torch_of(file: FileContext, function: FunctionNode, names: set[str]
     Follows plain assignments in source order; one pass is enough for the straight-line functions this is about.
     """
     carriers: set[str] = set()
-    assignments: list[ast.Assign | ast.AugAssign] = [
-        node
-        for node in (*file.nodes_in(function, ast.Assign), *file.nodes_in(function, ast.AugAssign))
-        if file.enclosing_function(node) is function
-    ]
+    assignments: list[ast.Assign | ast.AugAssign] = list(file.nodes_in(function, ast.Assign))
+    assignments.extend(file.nodes_in(function, ast.AugAssign))
+    assignments = [node for node in assignments if file.enclosing_function(node) is function]
     for node in sorted(assignments, key=lambda node: node.lineno):
         if isinstance(node, ast.Assign):
             if _computes(file, node.value, names, carriers):
