@@ -73,7 +73,8 @@ def _written_by_call(file: FileContext, call: ast.Call) -> Iterator[Write]:
         if isinstance(call.func, ast.Attribute) and writing_method(call.func.attr):
             yield Write(call, call.func.value, f"{call.func.attr}()")
     elif call.args and not isinstance(call.args[0], ast.Starred) and writes_first_argument(file, call):
-        yield Write(call, call.args[0], f"{qualified.rpartition('.')[2]}()")
+        told = "" if operations().writes(qualified) else "inplace=True"
+        yield Write(call, call.args[0], f"{qualified.rpartition('.')[2]}({told})")
 
 
 def writes_first_argument(file: FileContext, call: ast.Call) -> bool:

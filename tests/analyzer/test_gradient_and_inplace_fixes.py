@@ -48,3 +48,26 @@ def test_a_rule_declares_the_fixes_that_it_offers(rule: Rule) -> None:
     assert bool(offered) is (rule.fix is not FixSafety.NONE)
     if FixSafety.UNSAFE in offered:
         assert rule.fix is FixSafety.UNSAFE
+
+
+@pytest.mark.parametrize(
+    ("body", "rule", "has_fix"),
+    [
+        ("y = torch.sigmoid(self.up(x))\ny += 1\nreturn y", "GP404", True),
+        ("y = torch.sigmoid(self.up(x))\nz = y\ny += 1\nreturn y", "GP404", False),
+        ("y = torch.sigmoid(self.up(x))\ny.mul_(2)\nreturn y", "GP404", True),
+        ("y = torch.sigmoid(self.up(x))\ny.fill_diagonal_(0)\nreturn y", "GP404", False),
+        ("y = torch.sigmoid(self.up(x))\ny[0] = 0\nreturn y", "GP404", False),
+        ("y = torch.sigmoid(self.up(x))\nz = F.relu(y, inplace=True)\nreturn z", "GP404", False),
+        ("y = torch.sigmoid(self.up(x))\ny = F.relu(y, inplace=True)\nreturn y", "GP404", True),
+        ("y = torch.sigmoid(self.up(x))\nz = y.mul_(2)\nreturn z", "GP404", False),
+    ],
+)
+def test_a_write_is_rewritten_only_where_nothing_else_sees_it(body: str, rule: str, *, has_fix: bool) -> None:
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    source = (
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\nclass Net(nn.Module):\n"
+        f"    def __init__(self):\n        self.up = nn.Linear(4, 4)\n\n    def forward(self, x):\n{lines}"
+    )
+    (found,) = (finding for finding in findings(source) if finding.rule == rule)
+    assert bool(found.fix.edits) is has_fix
