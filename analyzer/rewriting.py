@@ -94,10 +94,22 @@ def expression_text(file: FileContext, node: ast.expr, text: str) -> str | None:
             parsed = ast.parse(f"({text})", mode="eval").body
         except SyntaxError:
             return None
+    if _is_enclosed(text.strip()):
+        return text.strip()
     spread = "\n" in text and strength(parsed) < _ATOM
     if strength(parsed) < _required(file, node) or spread:
         return f"({text.strip()})"
     return text.strip()
+
+
+def _is_enclosed(text: str) -> bool:
+    """Whether one pair of parentheses holds the whole text."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    try:
+        return ast.dump(ast.parse(text[1:-1].strip(), mode="eval")) == ast.dump(ast.parse(text, mode="eval"))
+    except SyntaxError:
+        return False  # (a), (b), or a text that spans lines inside
 
 
 def strength(node: ast.expr) -> int:
@@ -122,6 +134,8 @@ def strength(node: ast.expr) -> int:
 def _required(file: FileContext, node: ast.expr) -> int:
     """How tightly an expression in the place of `node` must bind to stand there without parentheses."""
     parent = file.parent(node)
+    if isinstance(parent, (ast.Return, ast.Assign, ast.Expr)):
+        return _TUPLE
     if not isinstance(parent, ast.expr) or file.is_parenthesised(node):
         return _TUPLE + 1
     if isinstance(parent, ast.BinOp):

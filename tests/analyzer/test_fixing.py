@@ -149,6 +149,11 @@ def rewritten(source: str, pick: type[ast.AST], text: str, *, nth: int = 0) -> s
         ("y = g(f(x), k=1)\n", "a + b", "y = g(a + b, k=1)\n"),
         ("y = not f(x)\n", "a if b else c", "y = not (a if b else c)\n"),
         ("y = f(x)  # why\n", "a +\nb", "y = (a +\nb)  # why\n"),
+        ("y = f(x)\n", "(a, b)", "y = (a, b)\n"),
+        ("y = f(x)\n", "a, b", "y = a, b\n"),
+        ("y = f(x) * 2\n", "(a) + (b)", "y = ((a) + (b)) * 2\n"),
+        ("y = f(x) * 2\n", "(a + b)", "y = (a + b) * 2\n"),
+        ("y = g(k=f(x))\n", "a, b", "y = g(k=(a, b))\n"),
     ],
 )
 def test_a_replaced_expression_gets_the_parentheses_it_needs(source: str, text: str, expected: str) -> None:
