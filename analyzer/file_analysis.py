@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from analyzer.concrete import Places
@@ -40,6 +41,7 @@ from analyzer.source import (
     require_size,
 )
 from analyzer.suppressions import SuppressionComment, SuppressionTable, find_comments
+from analyzer.triggers import Triggers
 
 _MENTIONS_TORCH = re.compile(r"\btorch\b")
 
@@ -187,14 +189,21 @@ def _analyze_module(text: str, path: str, surroundings: Surroundings, options: A
 def _apply_rules(file: FileContext, options: AnalyzerOptions) -> tuple[tuple[Finding, ...], tuple[Suppression, ...]]:
     hits: list[tuple[Rule, Hit]] = []
     if _MENTIONS_TORCH.search(file.text):
-        for rule in all_rules():
-            if options.runs(rule.id) and (not rule.triggers or file.words.any_of(rule.triggers)):
+        rules = all_rules()
+        for number in _triggers(rules).met(file.words):
+            rule = rules[number]
+            if options.runs(rule.id):
                 file.check_deadline()
                 hits.extend(_hits_of(rule, file))
     comments = find_comments(file.text)
     if not hits and not comments:
         return (), ()
     return _Reporter(file, options, comments).report(hits)
+
+
+@cache
+def _triggers(rules: tuple[Rule, ...]) -> Triggers:
+    return Triggers([rule.triggers for rule in rules])
 
 
 def _hits_of(rule: Rule, file: FileContext) -> list[tuple[Rule, Hit]]:

@@ -185,8 +185,8 @@ class Placement:
         table = self._loads.get(function)
         if table is None:
             table = self._loads[function] = {}
-            for node in ast.walk(function):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            for node in self._file.nodes_in(function, ast.Name):
+                if isinstance(node.ctx, ast.Load):
                     table.setdefault(node.id, []).append(node)
         return table.get(name, [])
 

@@ -41,10 +41,10 @@ def all_rules() -> tuple[Rule, ...]:
     for info in pkgutil.iter_modules(analyzer.rules.__path__):
         module = importlib.import_module(f"{analyzer.rules.__name__}.{info.name}")
         for value in vars(module).values():
-            if not (inspect.isclass(value) and issubclass(value, Rule)) or inspect.isabstract(value):
-                continue
-            if value.__module__ != module.__name__ or not hasattr(value, "id"):
-                continue  # imported here, or a base that several rules share
+            if not isinstance(value, type) or value.__module__ != module.__name__:
+                continue  # no class, or imported here
+            if not issubclass(value, Rule) or inspect.isabstract(value) or not hasattr(value, "id"):
+                continue  # no rule, or a base that several rules share
             other = classes.get(value.id) or names.get(value.name)
             if other is not None:
                 raise DuplicateRuleError(f"{value.__name__} and {other.__name__} share an id or a name ({value.id})")

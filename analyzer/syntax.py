@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -22,7 +22,7 @@ def _child_fields() -> dict[type[ast.AST], tuple[str, ...]]:
     """For each node type, the fields that can hold further nodes worth visiting."""
     never = {
         *("ctx", "op", "ops", "kind", "id", "attr", "n", "s", "type_comment", "name", "module", "level", "simple"),
-        *("conversion", "is_async", "asname", "rest", "type_ignores"),
+        *("conversion", "is_async", "asname", "rest", "type_ignores", "kwd_attrs"),
     }
     # Names and constants are leaves; an `arg` holds a string in `arg` and its annotation beside it.
     table: dict[type[ast.AST], tuple[str, ...]] = {}
@@ -67,40 +67,52 @@ class SyntaxIndex:
         self._walk()
 
     def _walk(self) -> None:
-        parents, by_type, orders, child_fields = self.parents, self._by_type, self._orders, _CHILD_FIELDS
+        parents, spans, child_fields = self.parents, self._spans, _CHILD_FIELDS
+        # Type → how a node of it and its number are noted, and its fields: one look-up for each node.
+        kinds: dict[type[Any], tuple[Callable[[ast.AST], None], Callable[[int], None], tuple[str, ...]]] = {}
         order = 0
         stack: list[Any] = [self.tree]
+        pop, push, extend = stack.pop, stack.append, stack.extend
         while stack:
-            node = stack.pop()
+            node = pop()
             node_type = type(node)
-            if node_type is tuple:  # everything inside a definition has been visited
-                self._spans[node[0]] = (node[1], order)
-                continue
-            same = by_type.get(node_type)
-            if same is None:
-                by_type[node_type] = [node]
-                orders[node_type] = [order]
-            else:
-                same.append(node)
-                orders[node_type].append(order)
+            kind = kinds.get(node_type)
+            if kind is None:
+                if node_type is tuple:  # everything inside a definition has been visited
+                    spans[node[0]] = (node[1], order)
+                    continue
+                if node is None:  # the key of `**` in a dictionary, the default that a parameter lacks
+                    continue
+                nodes: list[ast.AST] = []
+                orders: list[int] = []
+                self._by_type[node_type], self._orders[node_type] = nodes, orders
+                kind = kinds[node_type] = nodes.append, orders.append, child_fields[node_type]
+            note, number, fields = kind
+            note(node)
+            number(order)
             order += 1
+            if not fields:
+                continue
             if node_type in _DEFINITION_TYPES:
-                stack.append((node, order))
-            for field in child_fields[node_type]:
+                push((node, order))
+            for field in fields:
                 value = getattr(node, field, None)
                 if value is None:
                     continue
                 if type(value) is list:
-                    for child in value:
-                        if isinstance(child, ast.AST):
+                    if value:
+                        for child in value:
                             parents[child] = node
-                            stack.append(child)
+                        extend(value)
                 else:
                     parents[value] = node
-                    stack.append(value)
+                    push(value)
+        parents.pop(None, None)  # type: ignore[call-overload]
 
     def nodes(self, *types: type[_Node]) -> list[_Node]:
         """Every node of exactly these types, in no promised order."""
+        if len(types) == 1:
+            return list(self._by_type.get(types[0], ()))  # type: ignore[arg-type]
         found: list[_Node] = []
         for node_type in types:
             found.extend(self._by_type.get(node_type, ()))  # type: ignore[arg-type]

@@ -392,14 +392,30 @@ def _assignments_from(file: FileContext, call: ast.Call, method: str) -> Iterato
                 yield kept
         return
     names = {target.id for target in getattr(statement, "targets", ()) if isinstance(target, ast.Name)}
+    if not names:
+        return
+    named = _names_of_values(file, function)
     for _ in range(2):
         for assignment in file.nodes_in(function, ast.Assign):
-            if names & {node.id for node in ast.walk(assignment.value) if isinstance(node, ast.Name)}:
+            if not names.isdisjoint(named.get(assignment, ())):
                 kept = assignment_of(file, assignment.value)
                 if kept is not None:
                     yield kept
                     return
                 names |= {target.id for target in assignment.targets if isinstance(target, ast.Name)}
+
+
+def _names_of_values(file: FileContext, function: FunctionNode) -> dict[ast.AST, set[str]]:
+    """Assignment → the names in its value, for those of a function: found by climbing from the names."""
+    table: dict[ast.AST, set[str]] = {}
+    for name in file.nodes_in(function, ast.Name):
+        part: ast.AST = name
+        outer = file.parent(part)
+        while outer is not None and not isinstance(outer, ast.stmt):
+            part, outer = outer, file.parent(outer)
+        if isinstance(outer, ast.Assign) and part is outer.value:
+            table.setdefault(outer, set()).add(name.id)
+    return table
 
 
 def _test_around(file: FileContext, found: Assignment) -> ast.If | None:
@@ -667,10 +683,12 @@ class FlagOutsideStateDict(Rule):
         code = forward_code(file)
         told: set[tuple[ast.ClassDef, str]] = set()
         for test in file.nodes(ast.If):
+            owner = code.module_of(test)
+            if owner is None:
+                continue
             flags = [name for node in ast.walk(test.test) if (name := own_attribute(node)) in candidates and name]
-            owner = code.module_of(test) if flags else None
-            method = code.method_of(test) if owner is not None else None
-            if owner is None or method is None or method not in code.reached(owner).values() or takes_care(owner):
+            method = code.method_of(test) if flags else None
+            if method is None or method not in code.reached(owner).values() or takes_care(owner):
                 continue
             for name in flags:
                 start = None if (owner, name) in told else self._plain_flag(file, owner, name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -511,16 +511,10 @@ class Evaluator:
                     for binding in bindings.all(key):
                         plain = binding.element is None and binding.operator is None and binding.index is None
                         table.setdefault(key[5:], []).append(binding.value if plain else None)
-            for statement in ast.walk(method):
-                if (
-                    isinstance(statement, ast.Call)
-                    and isinstance(statement.func, ast.Attribute)
-                    and statement.func.attr == "register_buffer"
-                    and len(statement.args) > 1
-                    and isinstance(statement.args[0], ast.Constant)
-                ):
-                    name = str(statement.args[0].value)
-                    table.setdefault(name, []).append(statement.args[1])
+            for call in self._registrations(method):
+                if len(call.args) > 1 and isinstance(call.args[0], ast.Constant):
+                    name = str(call.args[0].value)
+                    table.setdefault(name, []).append(call.args[1])
                     self._buffers.add((owner, name))
         for statement in owner.body:
             if isinstance(statement, ast.Assign):
@@ -528,6 +522,11 @@ class Evaluator:
                     if isinstance(target, ast.Name):
                         table.setdefault(target.id, []).append(statement.value)
         return table
+
+    def _registrations(self, method: ast.AST) -> Iterator[ast.Call]:
+        for call in self._file.calls("register_buffer"):
+            if isinstance(call.func, ast.Attribute) and method in self._file.definitions_around(call):
+                yield call
 
     # --- calls and subscripts ----------------------------------------------------------------------------------
 
