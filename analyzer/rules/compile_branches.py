@@ -38,7 +38,8 @@ class BranchOnTensorValue(Rule):
             "the file compiles (directly, or called from one that is), and in the `forward` of modules where the "
             "branch could be written without one: a few assignments or one return on either side, or a loop. Numbers "
             "that were taken out of a tensor (`.item()`, `torch.equal`) count as its value. Tests of shapes, types, "
-            "flags and `None` are fine, and so are checks that only raise. Other branches in a `forward` are notes."
+            "flags and `None` are fine, and so are checks that only raise. Other branches in a `forward` are notes, "
+            "and so are those that ask for the type of the tensor first: in other types they are never reached."
         ),
         why_is_this_bad=(
             "The compiler can't know which way the data will go: `torch.compile` ends the graph at the branch and "
@@ -243,8 +244,16 @@ def _severity(file: FileContext, branch: _Branch, region: Region | None) -> Seve
         return None
     if isinstance(branch, ast.While):
         return Severity.WARNING
-    sides = [branch.body, branch.orelse]
-    return Severity.WARNING if all(_is_replaceable(side) for side in sides) else Severity.NOTE
+    replaceable = _is_replaceable(branch.body) and _is_replaceable(branch.orelse)
+    return Severity.WARNING if replaceable and not _asks_for_type(branch.test) else Severity.NOTE
+
+
+def _asks_for_type(test: ast.expr) -> bool:
+    """`x.dtype == torch.float16 and x.isinf().any()`: in any other type the compiler never reaches the tensor."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return False
+    first = test.values[0]
+    return isinstance(first, ast.Compare) and terminal_name(first.left) == "dtype"
 
 
 def _only_speaks(statement: ast.stmt) -> bool:

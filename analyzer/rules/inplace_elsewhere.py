@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code
+from analyzer.handed_over import receives_temporaries
 from analyzer.rules.base import Documentation, Hit, Invalid, Rewrite, Rule
 from analyzer.saved_values import Differentiable, Mutation, traces
 from analyzer.syntax import FunctionNode, parameters, terminal_name
@@ -39,6 +40,8 @@ _TO_BE_WRITTEN = re.compile(
     r"queue|pool|dst|dest|destination|workspace|accum|accumulator|acc|grad|grads|stats|counts?|history|table|"
     r"mask|masks|kwargs|args|inputs?_dict|outputs?_dict|batch|data|config|params|to|into)$"
 )
+# Done twice they give what they gave once.
+_LIMITS = re.compile(r"(clamp|clip)(_min|_max)?_\(\)$")
 _SAYS_SO = re.compile(r"in[- ]?place", re.IGNORECASE)
 # Reading these of a changed tensor gives what it gave before.
 _UNCHANGED = frozenset({"shape", "size", "dtype", "device", "ndim", "dim", "numel", "is_cuda", "requires_grad", "type"})
@@ -84,6 +87,13 @@ def _is_model_code(file: FileContext, found: Mutation) -> bool:
     return surroundings(file, found.write.node) is Surroundings.DIFFERENTIATED
 
 
+def _severity_for_caller(file: FileContext, found: Mutation) -> Severity | None:
+    """NOTE where the change can hardly be seen: by no caller in the file, or only as a limit on positions."""
+    limits_positions = _LIMITS.match(found.write.how) and found.argument.endswith(("positions", "labels"))
+    harmless = limits_positions or receives_temporaries(file, found.function, found.argument)
+    return Severity.NOTE if harmless else None
+
+
 class ArgumentChanged(Rule):
     """A forward that changes the tensor it was given."""
 
@@ -98,7 +108,8 @@ class ArgumentChanged(Rule):
         what_it_does=(
             "Finds a `forward` that changes one of its tensor arguments in place (`x *= g`, `x[…] = …`, `x.mul_(g)`, "
             "`F.relu_(x)`). Arguments that are there to be written (`out`, `cache`, `state`, …), functions that say "
-            "so in their name or docstring, and writes that only run in inference are left alone."
+            "so in their name or docstring, and writes that only run in inference are left alone. Where every caller "
+            "in the file passes a layer's result that it does not read again, it is a note."
         ),
         why_is_this_bad=(
             "The caller's tensor changes as well: a skip connection adds the changed one, a second call starts from "
@@ -146,6 +157,7 @@ class ArgumentChanged(Rule):
                 found.write.node,
                 f"`{found.name}` is changed in place ({found.write.how}), and with it the tensor that the caller "
                 f"passed as `{found.argument}`. Make a new tensor instead.",
+                severity=_severity_for_caller(file, found),
                 hypothesis=_hypothesis(file, found),
                 related=((found.read_again, f"`{found.read_as}` is read here, already changed"),)
                 if found.read_again is not None

@@ -7,11 +7,13 @@ not analyse values itself.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import sum_of_squares
+from analyzer.handed_over import receives_model_outputs
 from analyzer.radicands import vanishing_radicand
 from analyzer.repairs import deviation, floored, substituted, vector_norm
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
@@ -22,6 +24,8 @@ from analyzer.values.domain import Kind, Zero
 
 # An addend larger than this is part of the formula, no protection against zero.
 _LARGEST_EPSILON = 0.1
+# Statistics that are carried along with the data: no parameter stands before them.
+_RUNNING = re.compile(r"(running|update).*_stat(istic)?s?$")
 
 
 def _roots(file: FileContext) -> Iterator[tuple[Singular, Judgement]]:
@@ -54,7 +58,7 @@ class SquareRootAtZero(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
-    fix = FixSafety.UNSAFE
+    fix = FixSafety.SAFE
     triggers = ("sqrt", "**", "pow")
     documentation = Documentation(
         what_it_does=(
@@ -185,6 +189,7 @@ class SquareRootAtZero(Rule):
                     f"`{shown(file, singular.operand)}` is exactly zero {formula or value.zero_because}; the slope of "
                     f"its {singular.form.value} there is infinite, and the gradient becomes NaN."
                 ),
+                severity=_severity_where(file, singular),
                 confidence=None if value.zero is Zero.CERTAIN_ORIGIN else Confidence.MEDIUM,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement)
@@ -195,6 +200,15 @@ class SquareRootAtZero(Rule):
                     or floored(file, singular.operand, FixSafety.UNSAFE)
                 ),
             )
+
+
+def _severity_where(file: FileContext, singular: Singular) -> Severity | None:
+    """NOTE for running statistics, and in helpers that see only what came out of a whole model: hardly ever zero."""
+    function = file.enclosing_function(singular.node)
+    if function is None:
+        return None
+    quiet = _RUNNING.search(function.name) is not None or receives_model_outputs(file, function)
+    return Severity.NOTE if quiet else None
 
 
 def _is_rectified(file: FileContext, operand: ast.expr) -> bool:

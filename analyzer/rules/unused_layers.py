@@ -44,6 +44,11 @@ _WALKS = re.compile(
     r"\b(getattr|setattr|vars)\(\s*self\b|self\.(children|named_children|modules|named_modules|_modules|__dict__|"
     r"get_submodule|_parameters|apply|parameters)\b"
 )
+# What the class itself says that it leaves out, up to the end of the sentence.
+_LEFT_OUT = re.compile(
+    r"\b(skip(s|ping|ped)|without using|(does|do)( not|n't) use|leav(es|ing) out|omit(s|ting)?)\b[^.;]*", re.I
+)
+_SHORTEST_WORD = 4
 _KEPT = re.compile(r"compat|legacy|unused|not used|checkpoint|backward|deprecat|pretrain|load|noqa", re.IGNORECASE)
 
 
@@ -227,7 +232,16 @@ def _is_named_in_text(file: FileContext, name: str) -> bool:
 
 def _is_kept_on_purpose(file: FileContext, value: ast.expr) -> bool:
     lines = (file.line(value.lineno - 1), file.line(value.lineno), file.line(value.end_lineno or value.lineno))
-    return any("#" in line and _KEPT.search(line.partition("#")[2]) for line in lines)
+    if any("#" in line and _KEPT.search(line.partition("#")[2]) for line in lines):
+        return True
+    owner = file.enclosing_class(value)
+    left_out = _LEFT_OUT.search(ast.get_docstring(owner, clean=False) or "") if owner is not None else None
+    if left_out is None:
+        return False
+    target = getattr(file.statement(value), "targets", [None])[0]
+    words = target.attr.lower().split("_") if isinstance(target, ast.Attribute) else []
+    told = left_out.group().lower()
+    return any(len(word) >= _SHORTEST_WORD and word in told for word in words)
 
 
 class LayerResultUnused(Rule):

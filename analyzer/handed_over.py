@@ -1,0 +1,113 @@
+"""What the calls in a file hand to a function or a module of the same file, and what becomes of it afterwards.
+
+Within one file only: a call from another file is not seen. This module must not know rules.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from analyzer.context import FileContext
+from analyzer.provenance import out_of_network
+from analyzer.syntax import FunctionNode, parameters
+from analyzer.values.bindings import Binding
+
+# These may give back the very tensor that they were given.
+_PASSES_ON = re.compile(r"drop|act|relu|ident|^(view|reshape|expand|to|contiguous|float|type_as)$", re.IGNORECASE)
+_MOST_CALLS = 16
+
+
+def receives_temporaries(file: FileContext, forward: FunctionNode, argument: str) -> bool:
+    """Whether every object that the file makes of a module is called with a tensor that nobody reads afterwards."""
+    owner = file.parent(forward)
+    if not isinstance(owner, ast.ClassDef):
+        return False
+    attributes = {_holder(file, construction) for construction in file.calls(owner.name)}
+    if not attributes or None in attributes:
+        return False
+    calls = [call for name in attributes if name for call in file.calls(name) if _own_call(call) == name]
+    if not calls or len(calls) > _MOST_CALLS:
+        return False
+    return all(_is_temporary(file, _given(call, forward, argument)) for call in calls)
+
+
+def receives_model_outputs(file: FileContext, function: FunctionNode) -> bool:
+    """Whether a plain function is called in its file, and only with what came out of a network."""
+    calls = file.calls(function.name)
+    names = [argument.arg for argument in parameters(function)]
+    if not isinstance(file.parent(function), ast.Module) or not calls or len(calls) > _MOST_CALLS or not names:
+        return False
+    if len(file.loads.get(function.name, ())) != len(calls):
+        return False
+    return all(_is_output(file, _given(call, function, names[0])) for call in calls)
+
+
+def _holder(file: FileContext, construction: ast.Call) -> str | None:
+    """`mlp` of `self.mlp = MLP(…)`."""
+    parent = file.parent(construction)
+    if not isinstance(parent, ast.Assign) or parent.value is not construction or len(parent.targets) != 1:
+        return None
+    target = parent.targets[0]
+    return target.attr if isinstance(target, ast.Attribute) and _is_self(target.value) else None
+
+
+def _own_call(call: ast.expr) -> str | None:
+    """`mlp` of `self.mlp(…)`."""
+    function = call.func if isinstance(call, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) and _is_self(function.value) else None
+
+
+def _is_self(expression: ast.expr) -> bool:
+    return isinstance(expression, ast.Name) and expression.id == "self"
+
+
+def _given(call: ast.Call, function: FunctionNode, argument: str) -> ast.expr | None:
+    for keyword in call.keywords:
+        if keyword.arg == argument:
+            return keyword.value
+    names = [parameter.arg for parameter in parameters(function)]
+    if argument not in names or any(isinstance(given, ast.Starred) for given in call.args):
+        return None
+    position = names.index(argument) - (1 if names[0] == "self" else 0)
+    return call.args[position] if 0 <= position < len(call.args) else None
+
+
+def _is_temporary(file: FileContext, given: ast.expr | None) -> bool:
+    """Whether a tensor was made by a layer, and is read nowhere but here."""
+    if given is None:
+        return False
+    if not isinstance(given, ast.Name):
+        return _is_fresh(given)
+    definitions = file.values.definitions(given)
+    if not definitions or not all(
+        definition.value is not None and _is_fresh(definition.value) and definition.operator is None
+        for definition in definitions
+    ):
+        return False
+    return not any(_may_be(file, other, definitions) for other in _other_uses(file, given))
+
+
+def _is_fresh(expression: ast.expr) -> bool:
+    name = _own_call(expression)
+    return name is not None and _PASSES_ON.search(name) is None
+
+
+def _other_uses(file: FileContext, given: ast.Name) -> Iterator[ast.Name]:
+    """Where the name is read after the call, or gets a second name before it."""
+    for other in file.loads_by_function.get((file.enclosing_function(given), given.id), ()):
+        if other is given or isinstance(file.parent(other), ast.Attribute):
+            continue
+        if (other.lineno, other.col_offset) > (given.lineno, given.col_offset) or isinstance(
+            file.parent(other), (ast.Assign, ast.Tuple, ast.List)
+        ):
+            yield other
+
+
+def _may_be(file: FileContext, other: ast.Name, definitions: list[Binding]) -> bool:
+    return any(found is definition for found in file.values.definitions(other) for definition in definitions)
+
+
+def _is_output(file: FileContext, given: ast.expr | None) -> bool:
+    return given is not None and out_of_network(file, given)

@@ -1,0 +1,109 @@
+"""Findings that are true and hardly ever matter are notes, and their neighbours that do matter stay warnings."""
+
+from __future__ import annotations
+
+import pytest
+
+from analyzer.engine import analyze_source
+from analyzer.findings import Severity
+
+_HEAD = "import torch\nfrom torch import nn\n\n\n"
+_NORM = "def norm(t):\n    return t.pow(2).sum(-1, keepdim=True).pow(0.5)\n\n\n"
+_SCALED = (
+    "class Inner(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(4, 4)\n"
+    "\n    def forward(self, x: torch.Tensor):\n        x *= 0.5\n        return self.fc(x)\n\n\n"
+    "class Outer(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.norm = nn.LayerNorm(4)\n        self.drop = nn.Dropout(0.1)\n        self.inner = Inner()\n\n"
+    "    def forward(self, x):\n"
+)
+
+
+def severities(rule: str, source: str) -> list[Severity]:
+    found = analyze_source((_HEAD + source).encode(), "layers.py").findings
+    return [finding.severity for finding in found if finding.rule == rule]
+
+
+def outer(body: str) -> str:
+    return _SCALED + "".join(f"        {line}\n" for line in body.splitlines())
+
+
+def branch(test: str) -> str:
+    return (
+        "class Block(nn.Module):\n    def forward(self, x):\n"
+        f"        if {test}:\n            x = torch.clamp(x, -1e4, 1e4)\n        return x\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = self.norm(x)\nreturn self.inner(h)",
+        "residual = x\nx = self.norm(x)\nx = self.inner(x)\nreturn residual + x",
+        "return self.inner(self.norm(x))",
+    ],
+)
+def test_a_tensor_that_its_only_caller_made_for_the_call_may_be_changed(body: str) -> None:
+    assert severities("GP408", outer(body)) == [Severity.NOTE]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return self.inner(x)",
+        "h = self.norm(x)\nreturn self.inner(h) + h",
+        "h = self.norm(x)\nresidual = h\nreturn self.inner(h) + residual",
+        "h = self.drop(x)\nreturn self.inner(h)",
+        "h = x * 2\nreturn self.inner(h)",
+    ],
+)
+def test_a_tensor_that_the_caller_still_has_may_not_be_changed(body: str) -> None:
+    assert severities("GP408", outer(body)) == [Severity.WARNING]
+
+
+def test_a_module_that_is_made_elsewhere_as_well_is_not_known_to_be_called_with_temporaries() -> None:
+    source = outer("h = self.norm(x)\nreturn self.inner(h)") + "\n\nmodel = nn.Sequential(Inner())\n"
+    assert severities("GP408", source) == [Severity.WARNING]
+
+
+def test_limiting_positions_in_place_twice_gives_what_once_gave() -> None:
+    source = "class Head(nn.Module):\n    def forward(self, x, {0}: torch.Tensor):\n        {0}.clamp_(0, 5)\n" + (
+        "        return x.gather(1, {0})\n"
+    )
+    assert severities("GP408", source.format("start_positions")) == [Severity.NOTE]
+    assert severities("GP408", source.format("hidden")) == [Severity.WARNING]
+
+
+def test_a_branch_that_asks_for_the_type_first_is_a_note() -> None:
+    assert severities("GP501", branch("x.dtype == torch.float16 and torch.isinf(x).any()")) == [Severity.NOTE]
+    assert severities("GP501", branch("self.training and torch.isinf(x).any()")) == [Severity.WARNING]
+    assert severities("GP501", branch("torch.isinf(x).any()")) == [Severity.WARNING]
+
+
+def test_a_helper_for_norms_that_sees_only_outputs_of_a_network_is_a_note() -> None:
+    model = (
+        "class Clip(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.body = Body()\n"
+        "        self.projection = nn.Linear(4, 4, bias=False)\n\n    def forward(self, x):\n"
+        "        {}\n        return h * norm(h)\n"
+    )
+    assert severities("GP103", _NORM + model.format("h = self.projection(self.body(x))")) == [Severity.NOTE]
+    assert severities("GP103", _NORM + model.format("out = self.body(x)\n        h = out.pooled")) == [Severity.NOTE]
+    assert severities("GP103", _NORM + model.format("h = self.projection(x)")) == [Severity.WARNING]
+    assert severities("GP103", _NORM + model.format("h = x")) == [Severity.WARNING]
+    assert severities("GP103", _NORM) == [Severity.WARNING]
+
+
+def test_running_statistics_are_a_note() -> None:
+    body = "    return torch.sqrt((x ** 2).mean(-1).clamp(min=0))\n"
+    assert severities("GP103", "def update_running_stats(x):\n" + body) == [Severity.NOTE]
+    assert severities("GP103", "def spread(x):\n" + body) == [Severity.WARNING]
+
+
+def test_a_layer_that_its_class_says_it_leaves_out_is_silent() -> None:
+    source = (
+        'class Block(nn.Module):\n    """{}"""\n\n    def __init__(self):\n        super().__init__()\n'
+        "        self.fc = nn.Linear(4, 4)\n        self.audio_fc = nn.Linear(4, 4)\n\n"
+        "    def forward(self, x):\n        return self.fc(x)\n"
+    )
+    assert severities("GP719", source.format("Runs the video stream, skipping the audio branch.")) == []
+    assert severities("GP719", source.format("Runs the video stream and the audio branch.")) == [Severity.WARNING]
+    assert severities("GP719", source.format("Skips connections. The audio branch is next.")) == [Severity.WARNING]
