@@ -116,7 +116,14 @@ def mutated_rules(mutant: Mutant, module: types.ModuleType) -> dict[str, Rule]:
 
 
 def notices(rule: Rule, original: Rule) -> bool:
-    """Whether the examples of the original tell the mutant from it."""
+    """Whether the examples of the original tell the mutant from it: also when nothing can be made of its hits."""
+    try:
+        return _differs(rule, original)
+    except Exception:  # noqa: BLE001  a hit at no node, a fix without text: no user would miss it
+        return True
+
+
+def _differs(rule: Rule, original: Rule) -> bool:
     options = AnalyzerOptions(rules=frozenset({rule.id, UnreadableFileNote.id}))
     with patch.object(file_analysis, "all_rules", lambda: (rule,)):
         for source in (*original.valid, original.documentation.right_example):

@@ -171,13 +171,12 @@ def _hit(
 
 
 def _other(function: AutogradFunction, item: _Decorator, method: FunctionNode) -> Rewrite | None:
-    """The missing half, for the same device."""
+    """The missing half, for the same device; that of `torch.cuda.amp` is deprecated, and this one goes with it."""
     file = function.file
-    called = item.node.func if isinstance(item.node, ast.Call) else item.node
-    qualified = file.qualified_name(called) or ""
     name = "custom_fwd" if item.name == "custom_bwd" else "custom_bwd"
-    spelling = file.spelling(f"{qualified.rpartition('.')[0]}.{name}")
-    if spelling is None or (item.generic and item.device is None):
+    spelling = file.spelling(f"torch.amp.{name}")
+    device = item.device if item.generic else "cuda"
+    if spelling is None or device is None:
         return None
-    edit = decorated(file, method, f"{spelling}(device_type={item.device!r})" if item.generic else spelling)
+    edit = decorated(file, method, f"{spelling}(device_type={device!r})")
     return Rewrite(FixSafety.UNSAFE, (edit,)) if edit is not None else None

@@ -87,9 +87,10 @@ class Rule(ABC):
     """A hazard, with everything a person or a report needs to know about it.
 
     `settled_by` names the runtime checks that confirm or refute a finding. `torch_versions` says for which torch the
-    facts behind the rule were measured. `fix` is the safety of the fixes that it offers (NONE: it offers none).
-    `triggers` are words of which at least one stands in every file that the
-    rule could have something to say about: files without any are never shown to it (empty: it sees every file).
+    facts behind the rule were measured. `fix` is the best safety among the fixes that it offers (NONE: it offers none;
+    SAFE: some of its fixes are safe, others may not be). `triggers` are words of which at least one stands in every
+    file that the rule could have something to say about: files without any are never shown to it (empty: it sees
+    every file).
     """
 
     id: ClassVar[str]

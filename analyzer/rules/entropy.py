@@ -32,11 +32,15 @@ _PROBABILITY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Entropy:
-    """One `p log p`: `operand` is the p under the logarithm, `node` the whole, `replaced` what a floor replaces."""
+    """One `p log p`: `operand` is the p under the logarithm, `node` the whole.
+
+    `bounded`: the factor of the logarithm is p too, and takes a floor under the logarithm out of the value.
+    """
 
     node: ast.expr
     operand: ast.expr
     formula: str
+    bounded: bool = True
 
 
 class EntropyAtZero(Rule):
@@ -67,8 +71,9 @@ class EntropyAtZero(Rule):
             "    return -(log_p.exp() * log_p).sum(dim=-1)\n"
         ),
         fix_safety=(
-            "A floor of 1e-12 under the argument of the logarithm changes `p log p` by less than 3e-11. Computing with "
-            "`log_softmax` is better where the logits are at hand."
+            "A floor of 1e-12 under the argument of the logarithm changes `p log p` by less than 3e-11 (safe). Of "
+            "`xlogy(q, p)` with another factor it changes every value where p is below the floor (unsafe). Computing "
+            "with `log_softmax` is better where the logits are at hand."
         ),
     )
     valid = (
@@ -200,7 +205,7 @@ def _built_in(file: FileContext) -> Iterator[_Entropy]:
         value = file.values.value(operand)
         same = operation.name == "entr" or _is_same(operation.operand, operand)
         if same or value.zero in (Zero.ROUNDED, Zero.CERTAIN_ORIGIN):
-            yield _Entropy(call, operand, operation.name)
+            yield _Entropy(call, operand, operation.name, bounded=same)
 
 
 def _divergences(file: FileContext) -> Iterator[_Entropy]:
@@ -227,4 +232,5 @@ def _floor(file: FileContext, found: _Entropy, value: Value) -> Rewrite | None:
         text = f"-{product}({file.source(found.operand)}, {clamped(file, found.operand, floor)})"
         return Rewrite(FixSafety.SAFE, (Replacement(found.node, text),))
     # Of a logarithm in another statement the value may be used elsewhere as well: a floor does not hurt there either.
-    return Rewrite(FixSafety.SAFE, (Replacement(found.operand, clamped(file, found.operand, floor)),))
+    safety = FixSafety.SAFE if found.bounded else FixSafety.UNSAFE
+    return Rewrite(safety, (Replacement(found.operand, clamped(file, found.operand, floor)),))

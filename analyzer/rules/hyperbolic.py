@@ -26,7 +26,7 @@ class HandWrittenInverseHyperbolic(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
-    fix = FixSafety.UNSAFE
+    fix = FixSafety.SAFE
     triggers = ("log",)
     documentation = Documentation(
         what_it_does=(

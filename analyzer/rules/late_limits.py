@@ -202,7 +202,11 @@ class LogOfProduct(Rule):
         ),
         faulty_example="import torch\n\n\ndef log_likelihood(p):\n    return torch.log(torch.prod(p, dim=-1))\n",
         right_example="import torch\n\n\ndef log_likelihood(p):\n    return torch.log(p).sum(dim=-1)\n",
-        fix_safety="The sum of logarithms, and `logdet`, give the same values wherever the product was in range.",
+        fix_safety=(
+            "`logdet` gives the same values wherever the determinant was in range (safe), and so does the sum of the "
+            "logarithms of factors that are never negative. Where factors may be negative, two of them make a product "
+            "that is positive, while their logarithms are NaN (unsafe)."
+        ),
     )
     valid = (
         "import torch\ndef f(x):\n    return x.log().sum(-1) + torch.logdet(x)\n",
@@ -214,6 +218,7 @@ class LogOfProduct(Rule):
     )
     invalid = (
         Invalid("import torch\ndef f(p):\n    return torch.log(torch.prod(p, dim=-1))\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.log(torch.prod(x.abs() + 0.1, dim=-1))\n", (3,)),
         Invalid("import torch\ndef f(p):\n    return p.prod(-1, keepdim=True).log()\n", (3,)),
         Invalid("import torch\ndef f(p):\n    joint = p.prod(dim=1)\n    return -joint.log().mean()\n", (4,)),
         Invalid("import torch\ndef f(a):\n    return torch.log(torch.det(a))\n", (3,)),
@@ -268,4 +273,6 @@ def _as_sum(file: FileContext, node: ast.Call, operation: Operation, operand: as
         text = f"{file.operand_source(factors)}.log().sum({', '.join(arguments_text(file, operation))})"
     else:
         text = None
-    return Rewrite(FixSafety.SAFE, (Replacement(node, text),)) if text is not None else None
+    same = operation.name == "det" or file.values.value(factors).low >= 0
+    safety = FixSafety.SAFE if same else FixSafety.UNSAFE
+    return Rewrite(safety, (Replacement(node, text),)) if text is not None else None

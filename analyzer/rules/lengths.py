@@ -28,7 +28,7 @@ class LengthOfComponents(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
-    fix = FixSafety.UNSAFE
+    fix = FixSafety.SAFE
     triggers = ("hypot", "sqrt", "**", "pow")
     documentation = Documentation(
         what_it_does="Finds `torch.hypot(x, y)` and `sqrt(x ** 2 + y ** 2)` (also of three components) without eps.",

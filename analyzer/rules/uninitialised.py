@@ -63,7 +63,10 @@ class UninitialisedMemory(Rule):
             "return x * self.weight + self.bias",
             after=_INITIAL,
         ),
-        fix_safety="Safe: zeros take the place of whatever was in memory.",
+        fix_safety=(
+            "Zeros take the place of whatever was in memory: of a variable, as the code that adds to it or fills "
+            "parts of it expects (safe); of a parameter or buffer they are a guess, which makes a scale zero (unsafe)."
+        ),
     )
     valid = (
         _module(
@@ -152,7 +155,7 @@ class UninitialisedMemory(Rule):
             "parameters are: its values change from run to run.",
             hypothesis={"attribute": name, "symbol": file.symbol(owner)},
             related=((call, "the memory is left as it is"),),
-            fix=_zeroed(file, call),
+            fix=_zeroed(file, call, FixSafety.UNSAFE),
         )
 
     def _variable(self, file: FileContext, call: ast.Call) -> Iterator[Hit]:
@@ -164,7 +167,7 @@ class UninitialisedMemory(Rule):
                 "and from device to device. Begin with zeros, or write all of it first.",
                 hypothesis={"read_line": read.lineno, "symbol": file.symbol(call)},
                 related=((read, "read here"),),
-                fix=_zeroed(file, call),
+                fix=_zeroed(file, call, FixSafety.SAFE),
             )
 
 
@@ -396,7 +399,7 @@ _READING_METHODS = frozenset(
 )
 
 
-def _zeroed(file: FileContext, call: ast.Call) -> Rewrite | None:
+def _zeroed(file: FileContext, call: ast.Call, safety: FixSafety) -> Rewrite | None:
     """The same call under the name that gives zeros."""
     function = call.func
     name = terminal_name(function) or ""
@@ -404,4 +407,4 @@ def _zeroed(file: FileContext, call: ast.Call) -> Rewrite | None:
     if zeros is None or not isinstance(function, ast.Attribute):
         return None
     text = f"{file.source(function.value)}.{zeros}"
-    return Rewrite(FixSafety.SAFE, (Replacement(function, text),))
+    return Rewrite(safety, (Replacement(function, text),))

@@ -47,7 +47,7 @@ class UnregisteredTensor(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("device_compare", "state_dict")
-    fix = FixSafety.UNSAFE
+    fix = FixSafety.SAFE
     triggers = tuple(f"{name}(" for name in FACTORIES)
     documentation = Documentation(
         what_it_does=(
