@@ -159,7 +159,7 @@ class UnprotectedDivision(Rule):
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
     settled_by = ("nan_gradient",)
-    fix = FixSafety.UNSAFE
+    fix = FixSafety.SAFE
     documentation = Documentation(
         what_it_does=(
             "Finds divisions (also `div`, `reciprocal` and negative powers) by a tensor that is exactly zero "
@@ -328,7 +328,7 @@ class HandNormalisation(Rule):
     severity = Severity.WARNING
     confidence = Confidence.HIGH
     settled_by = ("nan_gradient",)
-    fix = FixSafety.UNSAFE
+    fix = FixSafety.SAFE
     documentation = Documentation(
         what_it_does=(
             "Finds a tensor divided by its own norm, sum or standard deviation without anything that keeps the "
