@@ -17,6 +17,7 @@ from analyzer.provenance import out_of_network
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, place, shown
+from analyzer.seldom_zero import seldom_zero
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Gradient, Precision, Zero
@@ -89,7 +90,8 @@ def _severity(file: FileContext, singular: Singular, judgement: Judgement) -> Se
     unrecorded = judgement.surroundings is Surroundings.UNRECORDED or value.gradient is Gradient.NO
     # A sum of unknown sign is zero by accident only: kernels and weights are divided by theirs everywhere.
     by_accident = value.zero is not Zero.CERTAIN_ORIGIN
-    return Severity.NOTE if unrecorded or by_accident or _is_output(file, singular) else None
+    quiet = unrecorded or by_accident or _is_output(file, singular)
+    return Severity.NOTE if quiet or seldom_zero(file, singular.operand, value.origin) else None
 
 
 def _is_output(file: FileContext, singular: Singular) -> bool:

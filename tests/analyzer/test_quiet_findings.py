@@ -107,3 +107,64 @@ def test_a_layer_that_its_class_says_it_leaves_out_is_silent() -> None:
     assert severities("GP719", source.format("Runs the video stream, skipping the audio branch.")) == []
     assert severities("GP719", source.format("Runs the video stream and the audio branch.")) == [Severity.WARNING]
     assert severities("GP719", source.format("Skips connections. The audio branch is next.")) == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("rule", "quiet", "loud"),
+    [
+        # a kernel is made from settings
+        (
+            "GP102",
+            "def gaussian(x):\n    return x / x.abs().norm()\n",
+            "def scaled(x):\n    return x / x.abs().norm()\n",
+        ),
+        # divided by a norm before
+        (
+            "GP102",
+            "def f(x, x_norm):\n    y = x / x_norm\n    return y / y.norm()\n",
+            "def f(x):\n    y = x * 2\n    return y / y.norm()\n",
+        ),
+        (
+            "GP101",
+            "def f(x, z, norm):\n    y = x / norm\n    y = -y\n    return z / (y * y).sum(-1)[:, None]\n".replace(
+                "norm", "x_norm"
+            ),
+            "def f(x, z, norm):\n    y = x / z\n    y = -y\n    return z / (y * y).sum(-1)[:, None]\n",
+        ),
+        # the norm of a whole matrix product
+        (
+            "GP102",
+            "def f(s):\n    m = torch.matmul(s.mT, s)\n    return m / torch.norm(m, dim=(-1, -2), keepdim=True)\n",
+            "def f(s):\n    m = torch.matmul(s.mT, s)\n    return m / torch.norm(m, dim=-1, keepdim=True)\n",
+        ),
+        (
+            "GP102",
+            "def f(s):\n    m = s @ s\n    return m / torch.norm(m, dim=(-1, -2), keepdim=True)\n",
+            "def f(s):\n    m = s * s\n    return m / torch.norm(m, dim=(-1, -2), keepdim=True)\n",
+        ),
+        # the largest of several
+        (
+            "GP101",
+            "def f(x, z):\n    n = x.norm(dim=-1)\n    i = n.argmax(-1, keepdim=True)\n    m = torch.gather(n, -1, i)\n"
+            "    return z / m\n",
+            "def f(x, z, i):\n    n = x.norm(dim=-1)\n    m = torch.gather(n, -1, i)\n    return z / m\n",
+        ),
+        # counts
+        (
+            "GP102",
+            "def f(i):\n    n = scatter(torch.ones_like(i), i)\n    n = n.to(torch.float)\n    return n / n.norm()\n",
+            "def f(i, x):\n    n = scatter(x, i, 0)\n    n = n.to(torch.float)\n    return n / n.norm()\n",
+        ),
+        # zeros are replaced before
+        (
+            "GP102",
+            "def f(q, k):\n    q[q == 0] = 1e-6\n    k[k == 0] = 1e-6\n"
+            "    return list(map(lambda t: t / t.norm(dim=-1, keepdim=True), (q, k)))\n",
+            "def f(q, k):\n    q[q == 0] = 1e-6\n"
+            "    return list(map(lambda t: t / t.norm(dim=-1, keepdim=True), (q, k)))\n",
+        ),
+    ],
+)
+def test_divisors_that_are_zero_in_theory_only_are_a_note(rule: str, quiet: str, loud: str) -> None:
+    assert Severity.WARNING not in severities(rule, quiet)
+    assert severities(rule, loud) == [Severity.WARNING]
