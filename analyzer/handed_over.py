@@ -109,5 +109,27 @@ def _may_be(file: FileContext, other: ast.Name, definitions: list[Binding]) -> b
     return any(found is definition for found in file.values.definitions(other) for definition in definitions)
 
 
+def comes_after_blocks(file: FileContext, tensor: ast.expr) -> bool:
+    """Whether a tensor went through `for block in self.blocks: x = block(x, mask, …)`.
+
+    A block of a model is given more than one tensor; a plain list of layers may end in a ReLU.
+    """
+    while isinstance(tensor, ast.Subscript):
+        tensor = tensor.value
+    return any(_is_call_of_block(file, definition.value) for definition in file.values.definitions(tensor))
+
+
+def _is_call_of_block(file: FileContext, value: ast.expr | None) -> bool:
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or len(value.args + value.keywords) < 2:
+        return False
+    block = value.func.id
+    return any(
+        isinstance(loop, ast.For)
+        and any(isinstance(node, ast.Name) and node.id == block for node in ast.walk(loop.target))
+        and any(_is_self(node) for node in ast.walk(loop.iter) if isinstance(node, ast.expr))
+        for loop in file.ancestors(value)
+    )
+
+
 def _is_output(file: FileContext, given: ast.expr | None) -> bool:
     return given is not None and out_of_network(file, given)

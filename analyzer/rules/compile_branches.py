@@ -13,7 +13,7 @@ from analyzer.context import FileContext
 from analyzer.facts import graph_breaks
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import terminal_name
+from analyzer.syntax import dotted_name, terminal_name
 from analyzer.tensor_evidence import is_module_method, tensor_evidence
 from analyzer.values.surroundings import Surroundings, surroundings
 
@@ -39,7 +39,8 @@ class BranchOnTensorValue(Rule):
             "branch could be written without one: a few assignments or one return on either side, or a loop. Numbers "
             "that were taken out of a tensor (`.item()`, `torch.equal`) count as its value. Tests of shapes, types, "
             "flags and `None` are fine, and so are checks that only raise. Other branches in a `forward` are notes, "
-            "and so are those that ask for the type of the tensor first: in other types they are never reached."
+            "and so are those that ask for the type of the tensor first (in other types they are never reached), and "
+            "those that skip an encoder when its optional input is not used."
         ),
         why_is_this_bad=(
             "The compiler can't know which way the data will go: `torch.compile` ends the graph at the branch and "
@@ -245,7 +246,8 @@ def _severity(file: FileContext, branch: _Branch, region: Region | None) -> Seve
     if isinstance(branch, ast.While):
         return Severity.WARNING
     replaceable = _is_replaceable(branch.body) and _is_replaceable(branch.orelse)
-    return Severity.WARNING if replaceable and not _asks_for_type(branch.test) else Severity.NOTE
+    quiet = _asks_for_type(branch.test) or _skips_encoder(branch)
+    return Severity.WARNING if replaceable and not quiet else Severity.NOTE
 
 
 def _asks_for_type(test: ast.expr) -> bool:
@@ -254,6 +256,17 @@ def _asks_for_type(test: ast.expr) -> bool:
         return False
     first = test.values[0]
     return isinstance(first, ast.Compare) and terminal_name(first.left) == "dtype"
+
+
+def _skips_encoder(branch: ast.If) -> bool:
+    """`if images is not None and (ids == token).any(): h = self.encode(images)`: doing it always costs more."""
+    if branch.orelse or not isinstance(branch.test, ast.BoolOp) or not isinstance(branch.test.op, ast.And):
+        return False
+    first = branch.test.values[0]
+    if not isinstance(first, ast.Compare) or not isinstance(first.ops[0], ast.IsNot):
+        return False
+    called = [statement.value for statement in branch.body if isinstance(statement, ast.Assign)]
+    return any(isinstance(call, ast.Call) and (dotted_name(call.func) or "").startswith("self.") for call in called)
 
 
 def _only_speaks(statement: ast.stmt) -> bool:

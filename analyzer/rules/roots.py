@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.formulas import sum_of_squares
-from analyzer.handed_over import receives_model_outputs
+from analyzer.formulas import operation_behind, square_of, sum_of_squares
+from analyzer.handed_over import comes_after_blocks, receives_model_outputs
 from analyzer.radicands import vanishing_radicand
 from analyzer.repairs import deviation, floored, substituted, vector_norm
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
@@ -207,7 +207,10 @@ def _severity_where(file: FileContext, singular: Singular) -> Severity | None:
     function = file.enclosing_function(singular.node)
     if function is None:
         return None
+    summed = operation_behind(file, singular.operand, "sum", "mean")
+    squared = square_of(file, summed.operand) if summed is not None and summed.operand is not None else None
     quiet = _RUNNING.search(function.name) is not None or receives_model_outputs(file, function)
+    quiet = quiet or (squared is not None and comes_after_blocks(file, squared))
     return Severity.NOTE if quiet else None
 
 

@@ -92,6 +92,29 @@ def test_a_helper_for_norms_that_sees_only_outputs_of_a_network_is_a_note() -> N
     assert severities("GP103", _NORM) == [Severity.WARNING]
 
 
+def test_a_branch_that_skips_an_encoder_whose_input_is_optional_is_a_note() -> None:
+    source = (
+        "class Model(nn.Module):\n    def forward(self, h, ids, images=None):\n"
+        "        if {} (ids == 3).any():\n            h = {}\n        return h\n"
+    )
+    assert severities("GP501", source.format("images is not None and", "self.encode(images)")) == [Severity.NOTE]
+    assert severities("GP501", source.format("images is not None and", "h + images")) == [Severity.WARNING]
+    assert severities("GP501", source.format("images and", "self.encode(images)")) == [Severity.WARNING]
+    assert severities("GP501", source.format("", "self.encode(images)")) == [Severity.WARNING]
+
+
+def test_the_norm_of_what_came_out_of_the_blocks_of_a_model_is_a_note() -> None:
+    model = (
+        "class Model(nn.Module):\n    def forward(self, x, mask):\n        for i, block in enumerate({}):\n"
+        "            x = {}\n        return x * (x[0] ** 2).mean(-1).sqrt()\n"
+    )
+    assert severities("GP103", model.format("self.blocks", "block(x, mask)")) == [Severity.NOTE]
+    assert severities("GP103", model.format("self.blocks", "block(x, mask=mask)")) == [Severity.NOTE]
+    assert severities("GP103", model.format("self.blocks", "block(x)")) == [Severity.WARNING]
+    assert severities("GP103", model.format("self.blocks", "torch.mul(x, mask)")) == [Severity.WARNING]
+    assert severities("GP103", model.format("mask", "block(x, mask)")) == [Severity.WARNING]
+
+
 def test_running_statistics_are_a_note() -> None:
     body = "    return torch.sqrt((x ** 2).mean(-1).clamp(min=0))\n"
     assert severities("GP103", "def update_running_stats(x):\n" + body) == [Severity.NOTE]
