@@ -30,7 +30,7 @@ from analyzer.saved_values.model import (
     Trace,
 )
 from analyzer.saved_values.run import trace_of
-from analyzer.syntax import FunctionNode
+from analyzer.syntax import FunctionNode, parameters, terminal_name
 
 __all__ = [
     "Carried",
@@ -60,7 +60,6 @@ def traces(file: FileContext) -> Trace:
 
 def _traces(file: FileContext) -> Trace:
     found: list[Trace] = []
-    sharing = {file.enclosing_function(call) for call in file.calls("numpy", "from_numpy")}
     attributes: dict[ast.ClassDef, dict[str, Attribute]] = {}
     for function in file.functions:
         owner = file.parent(function)
@@ -69,7 +68,7 @@ def _traces(file: FileContext) -> Trace:
             if owner not in attributes:
                 attributes[owner] = module_attributes(file, owner)
             table = attributes[owner]
-        if function in sharing or _may_write(file, function, table):
+        if _may_write(file, function, table):
             found.append(trace_of(file, function, table))
     return Trace(
         overwrites=tuple(item for trace in found for item in trace.overwrites),
@@ -77,6 +76,11 @@ def _traces(file: FileContext) -> Trace:
         mutations=tuple(item for trace in found for item in trace.mutations),
         carried=tuple(item for trace in found for item in trace.carried),
     )
+
+
+_NUMPY_WRITERS = frozenset(
+    {"copyto", "put", "place", "putmask", "fill_diagonal", "shuffle", "fill", "sort", "partition", "itemset"}
+)
 
 
 def _may_write(file: FileContext, function: FunctionNode, table: dict[str, Attribute]) -> bool:
@@ -87,16 +91,17 @@ def _may_write(file: FileContext, function: FunctionNode, table: dict[str, Attri
     ):
         return True
     for assignment in file.nodes_in(function, ast.Assign):
-        if any(_target_may_write(file, function, target, in_module=bool(table)) for target in assignment.targets):
-            return True
-    return any(_call_may_write(call, table) for call in file.nodes_in(function, ast.Call))
+        for target in assignment.targets:
+            if not isinstance(target, ast.Name) and _target_may_write(file, function, target, in_module=bool(table)):
+                return True
+    return any(_call_may_write(file, call, table) for call in file.nodes_in(function, ast.Call))
 
 
 def _target_may_write(file: FileContext, function: FunctionNode, target: ast.expr, *, in_module: bool) -> bool:
     if isinstance(target, ast.Tuple):
         return any(_target_may_write(file, function, item, in_module=in_module) for item in target.elts)
     if isinstance(target, ast.Subscript):
-        return not _is_key(target.slice)
+        return not _is_key(target.slice) and not _is_container(file, function, target.value)
     if not isinstance(target, ast.Attribute):
         return False
     if target.attr == "data":
@@ -110,15 +115,50 @@ def _is_key(index: ast.expr) -> bool:
     return isinstance(index, ast.JoinedStr) or (isinstance(index, ast.Constant) and isinstance(index.value, str))
 
 
-def _call_may_write(call: ast.Call, table: dict[str, Attribute]) -> bool:
-    if any(keyword.arg in {"inplace", "out"} for keyword in call.keywords):
-        return True
+def _is_container(file: FileContext, function: FunctionNode, written: ast.expr) -> bool:
+    """Whether an expression can only be a list or dictionary that the function itself has made."""
+    if not isinstance(written, ast.Name):
+        return False
+    if function.args.kwarg is not None and function.args.kwarg.arg == written.id:
+        made = True
+    elif any(parameter.arg == written.id for parameter in parameters(function)):
+        return False
+    else:
+        made = False
+    for name in file.nodes_in(function, ast.Name):
+        if name.id == written.id and isinstance(name.ctx, ast.Store):
+            assignment = file.parent(name)
+            if not isinstance(assignment, (ast.Assign, ast.AnnAssign)) or not _makes_container(assignment.value):
+                return False
+            made = True
+    return made
+
+
+def _makes_container(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in {"dict", "defaultdict", "OrderedDict", "list"}
+    return isinstance(value, (ast.Dict, ast.DictComp))
+
+
+def _call_may_write(file: FileContext, call: ast.Call, table: dict[str, Attribute]) -> bool:
+    for keyword in call.keywords:
+        if keyword.arg == "out" or (keyword.arg == "inplace" and not _builds_layer(file, call)):
+            return True
     if not isinstance(call.func, ast.Attribute):
         return False
     name = call.func.attr
-    if name in {"copyto", "put", "place", "putmask", "fill_diagonal", "shuffle", "fill"}:
+    if name in _NUMPY_WRITERS:
         return True
-    if name.endswith("_") and not name.endswith("__"):
+    if name[-1] == "_" and not name.endswith("__") and name != "requires_grad_":
         return True
     attribute = table.get(name)
     return attribute is not None and any(layer.writes_input for layer in (attribute, *attribute.layers))
+
+
+def _builds_layer(file: FileContext, call: ast.Call) -> bool:
+    """Whether a call in an `__init__` makes a layer, `nn.ReLU(inplace=True)`, and does not call it at once."""
+    function = file.enclosing_function(call)
+    outer = file.parent(call)
+    if function is None or function.name != "__init__" or (isinstance(outer, ast.Call) and outer.func is call):
+        return False
+    return (terminal_name(call.func) or "")[:1].isupper()

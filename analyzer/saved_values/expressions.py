@@ -69,10 +69,10 @@ class Expressions:
 
     def evaluate(self, expression: ast.expr | None) -> Value:
         """The value of an expression; `None` and strings are values without a tensor."""
-        if expression is None or isinstance(expression, _WITHOUT_VALUE):
-            return Value(kind=OTHER)
         evaluator = _EVALUATORS.get(type(expression))
-        return Value() if evaluator is None else evaluator(self, expression)
+        if evaluator is not None:
+            return evaluator(self, expression)
+        return Value(kind=OTHER) if expression is None or isinstance(expression, _WITHOUT_VALUE) else Value()
 
     def bind(self, target: ast.expr, value: Value) -> None:
         """Lets the names in a target stand for a value or for its parts."""
@@ -89,7 +89,8 @@ class Expressions:
             value.bound = True
             names = self._ledger.state.names
             names[name] = value
-            for other in [other for other in names if other.startswith(f"{name}.")]:
+            inside = f"{name}."
+            for other in [other for other in names if other.startswith(inside)]:
                 del names[other]
 
     def element(self, value: Value, node: ast.AST) -> Value:
@@ -332,7 +333,8 @@ class Expressions:
         name = terminal_name(called) or ""
         if "detach" in name or "repackage" in name:
             return True
-        return any(".detach()" in self._file.source(known) for known in self._file.functions_by_name.get(name, ()))
+        named = self._file.functions_by_name.get(name)
+        return named is not None and any(".detach()" in self._file.source(known) for known in named)
 
     def _arguments(self, call: ast.Call) -> tuple[list[Value], list[Value]]:
         return (
@@ -572,7 +574,7 @@ def _overlapping(size: ast.expr, step: ast.expr) -> bool:
 
 
 # Of the class and not of each object: bound methods would tie every object into a cycle with itself.
-_EVALUATORS: dict[type[ast.expr], Callable[[Expressions, Any], Value]] = {
+_EVALUATORS: dict[type[ast.expr] | type[None], Callable[[Expressions, Any], Value]] = {
     ast.Constant: Expressions._constant,
     ast.Name: Expressions._name_node,
     ast.Attribute: Expressions._attribute,

@@ -237,16 +237,16 @@ def merged(first: State, second: State) -> State:
     names: dict[str, Value] = {}
     for name in first.names.keys() | second.names.keys():
         one, other = first.names.get(name), second.names.get(name)
-        if one is None or other is None:
+        if one is other and one is not None:
+            names[name] = one
+        elif one is None or other is None:
             # Seen in one branch only, by reading it: the same thing in the other.
             names[name] = _one_way(name, one or other or Value())
-        elif one is other:
-            names[name] = one
         else:
             kind = one.kind if one.kind == other.kind else UNKNOWN
             names[name] = Value(kind=kind, degree=max(one.degree, other.degree), bound=True)
-    kept = {
-        storage: tuple(keep for keep in keeps if keep in second.kept.get(storage, ()))
-        for storage, keeps in first.kept.items()
-    }
+    kept: dict[Storage, tuple[Keep, ...]] = {}
+    for storage, keeps in first.kept.items():
+        others = second.kept.get(storage, ())
+        kept[storage] = keeps if keeps is others else tuple(keep for keep in keeps if keep in others)
     return State(names, kept)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from analyzer.context import FileContext
 from analyzer.facts.loader import NUMBER, OTHER, TENSOR, UNKNOWN
@@ -62,58 +63,51 @@ class _Run:
 
     def _block(self, statements: Iterable[ast.stmt]) -> bool:
         """Runs statements in order; True when the block never reaches its end."""
-        return any(self._statement(statement) for statement in statements)
-
-    def _statement(self, statement: ast.stmt) -> bool:
         self._file.check_deadline()
-        match statement:
-            case ast.Return():
-                self._return(statement)
+        for statement in statements:
+            run = _STATEMENTS.get(type(statement))
+            if run is not None and run(self, statement):
                 return True
-            case ast.Raise() | ast.Continue() | ast.Break():
-                return True
-            case ast.If():
-                return self._branches(statement)
-            case ast.With() | ast.AsyncWith():
-                return self._with(statement)
-            case ast.Try():
-                return self._try(statement)
-        self._plain(statement)
         return False
 
-    def _plain(self, statement: ast.stmt) -> None:
-        """A statement that always goes on to the next."""
-        evaluate = self._expressions.evaluate
-        match statement:
-            case ast.Assign():
-                self._assign(statement)
-            case ast.AnnAssign() if statement.value is not None:
-                value = evaluate(statement.value)
-                self._note_attributes(statement.target, value, statement)
-                self._expressions.bind(statement.target, value)
-            case ast.AugAssign():
-                self._augmented(statement)
-            case ast.Expr():
-                self._ledger.cut_unnamed([evaluate(statement.value)])
-            case ast.Assert():
-                self._ledger.cut(evaluate(statement.test))
-            case ast.For() | ast.AsyncFor():
-                self._loop(statement.body, statement.orelse, statement)
-            case ast.While():
-                self._ledger.cut(evaluate(statement.test))
-                self._loop(statement.body, statement.orelse, None)
-            case ast.Match():
-                self._alternatives([case.body for case in statement.cases])
-            case ast.Delete():
-                for target in statement.targets:
-                    self._ledger.state.names.pop(ast.unparse(target), None)
+    # --- statements that go on to the next ---------------------------------------------------------------------
+
+    def _annotated(self, statement: ast.AnnAssign) -> None:
+        if statement.value is not None:
+            value = self._expressions.evaluate(statement.value)
+            self._note_attributes(statement.target, value, statement)
+            self._expressions.bind(statement.target, value)
+
+    def _expression(self, statement: ast.Expr) -> None:
+        self._ledger.cut_unnamed([self._expressions.evaluate(statement.value)])
+
+    def _assert(self, statement: ast.Assert) -> None:
+        self._ledger.cut(self._expressions.evaluate(statement.test))
+
+    def _for(self, statement: ast.For | ast.AsyncFor) -> None:
+        self._loop(statement.body, statement.orelse, statement)
+
+    def _while(self, statement: ast.While) -> None:
+        self._ledger.cut(self._expressions.evaluate(statement.test))
+        self._loop(statement.body, statement.orelse, None)
+
+    def _match(self, statement: ast.Match) -> None:
+        self._alternatives([case.body for case in statement.cases])
+
+    def _delete(self, statement: ast.Delete) -> None:
+        for target in statement.targets:
+            self._ledger.state.names.pop(ast.unparse(target), None)
 
     # --- ways through ------------------------------------------------------------------------------------------
 
-    def _return(self, statement: ast.Return) -> None:
+    def _leave(self, _: ast.Raise | ast.Continue | ast.Break) -> bool:
+        return True
+
+    def _return(self, statement: ast.Return) -> bool:
         value = self._expressions.evaluate(statement.value)
         if statement.value is not None:
             self._gives_back.append(_may_carry_gradients(value))
+        return True
 
     def _branches(self, statement: ast.If) -> bool:
         ledger = self._ledger
@@ -274,6 +268,29 @@ class _Run:
         ledger.keep_result(name, [value, right], value, statement)
 
 
+# What runs a statement; true when the block never goes on behind it.
+_STATEMENTS: Mapping[type[ast.stmt], Callable[[_Run, Any], bool | None]] = {
+    ast.Return: _Run._return,
+    ast.Raise: _Run._leave,
+    ast.Continue: _Run._leave,
+    ast.Break: _Run._leave,
+    ast.If: _Run._branches,
+    ast.With: _Run._with,
+    ast.AsyncWith: _Run._with,
+    ast.Try: _Run._try,
+    ast.Assign: _Run._assign,
+    ast.AnnAssign: _Run._annotated,
+    ast.AugAssign: _Run._augmented,
+    ast.Expr: _Run._expression,
+    ast.Assert: _Run._assert,
+    ast.For: _Run._for,
+    ast.AsyncFor: _Run._for,
+    ast.While: _Run._while,
+    ast.Match: _Run._match,
+    ast.Delete: _Run._delete,
+}
+
+
 def _may_carry_gradients(value: Value) -> bool:
     if value.parts is not None:
         return any(_may_carry_gradients(part) for part in value.parts)
@@ -284,9 +301,15 @@ def _argument(argument: ast.arg) -> Value:
     """What is known of a parameter from its name and annotation."""
     if argument.arg in {"self", "cls"}:
         return Value(kind=OTHER, bound=True)
-    annotation = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+    annotation = _written(argument.annotation)
     if _NUMBER_ANNOTATIONS.match(annotation):
         return Value(kind=NUMBER, bound=True)
     kind = TENSOR if annotation.rpartition(".")[2] == "Tensor" else UNKNOWN
     without = _INTEGER_ANNOTATIONS.search(annotation) or _NO_GRADIENT_NAMES.search(argument.arg.lower())
     return Value(kind=kind, degree=Differentiable.NO if without else Differentiable.POSSIBLE, bound=True)
+
+
+def _written(annotation: ast.expr | None) -> str:
+    if isinstance(annotation, ast.Name):
+        return annotation.id  # unparsing costs fifty times as much, and most annotations are names
+    return ast.unparse(annotation) if annotation is not None else ""
