@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import inspect
 import json
 import sys
 import types
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
 from analyzer import file_analysis
-from analyzer.engine import AnalyzerOptions, analyze_source
+from analyzer.engine import AnalyzerOptions
+from analyzer.modules import ModuleLayout
 from analyzer.registry import all_rules
 from analyzer.rules.base import Rule
 from analyzer.rules.engine_notes import EngineNote, UnreadableFileNote
@@ -45,11 +44,22 @@ _REVERSED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A module with one condition broken; `line` is where, `change` what was done."""
+    """A module of which one condition can be broken; `line` is where, `change` what is done."""
 
     line: int
     change: str
-    tree: ast.Module
+    _tree: ast.Module
+    _place: ast.AST
+
+    def code(self, filename: str) -> types.CodeType:
+        """The broken module, compiled; the tree, which all mutants share, is whole again afterwards."""
+        name, changed = _broken(self._place)
+        whole = getattr(self._place, name)
+        setattr(self._place, name, changed)
+        try:
+            return compile(ast.fix_missing_locations(self._tree), filename, "exec")
+        finally:
+            setattr(self._place, name, whole)
 
 
 @dataclass(slots=True)
@@ -60,21 +70,12 @@ class Score:
     survivors: list[str] = field(default_factory=list)
 
 
-def mutants_of(source: str) -> Iterator[Mutant]:
+def mutants_of(source: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
     tree = ast.parse(source)
-    places = [node for node in ast.walk(tree) if _change(node) is not None]
-    for node in sorted(places, key=lambda node: (node.lineno, node.col_offset)):  # type: ignore[attr-defined]
-        mutated = copy.deepcopy(tree)
-        twin = _twin(tree, mutated, node)
-        change = _change(twin)
-        _apply(twin)
-        ast.fix_missing_locations(mutated)
-        yield Mutant(node.lineno, str(change), mutated)  # type: ignore[attr-defined]
-
-
-def _twin(tree: ast.Module, mutated: ast.Module, node: ast.AST) -> ast.AST:
-    return next(other for mine, other in zip(ast.walk(tree), ast.walk(mutated), strict=True) if mine is node)
+    found = [(node, change) for node in ast.walk(tree) if (change := _change(node)) is not None]
+    found.sort(key=lambda item: (item[0].lineno, item[0].col_offset))  # type: ignore[attr-defined]
+    return [Mutant(node.lineno, change, tree, node) for node, change in found]  # type: ignore[attr-defined]
 
 
 def _change(node: ast.AST) -> str | None:
@@ -91,22 +92,24 @@ def _change(node: ast.AST) -> str | None:
     return None
 
 
-def _apply(node: ast.AST) -> None:
+def _broken(node: ast.AST) -> tuple[str, object]:
+    """The field of a node that a mutant sets, and to what."""
     if isinstance(node, (ast.If, ast.IfExp)):
-        node.test = ast.UnaryOp(ast.Not(), node.test)
-    elif isinstance(node, ast.BoolOp):
-        node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-    elif isinstance(node, ast.Compare):
-        node.ops = [_REVERSED[type(node.ops[0])]()]
-    elif isinstance(node, ast.Return) and isinstance(node.value, ast.Constant):
-        node.value = ast.Constant(not node.value.value)
+        return "test", ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
+    if isinstance(node, ast.BoolOp):
+        return "op", ast.Or() if isinstance(node.op, ast.And) else ast.And()
+    if isinstance(node, ast.Compare):
+        return "ops", [_REVERSED[type(node.ops[0])]()]
+    assert isinstance(node, ast.Return)
+    assert isinstance(node.value, ast.Constant)
+    return "value", ast.copy_location(ast.Constant(not node.value.value), node.value)
 
 
 def mutated_rules(mutant: Mutant, module: types.ModuleType) -> dict[str, Rule]:
     """The rules that a mutant module defines, by id."""
     namespace = types.ModuleType(module.__name__)
     namespace.__file__ = module.__file__
-    exec(compile(mutant.tree, str(module.__file__), "exec"), namespace.__dict__)
+    exec(mutant.code(str(module.__file__)), namespace.__dict__)
     return {
         value.id: value()
         for value in vars(namespace).values()
@@ -125,15 +128,16 @@ def notices(rule: Rule, original: Rule) -> bool:
 
 def _differs(rule: Rule, original: Rule) -> bool:
     options = AnalyzerOptions(rules=frozenset({rule.id, UnreadableFileNote.id}))
+    alone = file_analysis.Surroundings(ModuleLayout(["package/layers.py"]))
+
+    def lines(source: str | bytes) -> tuple[int, ...]:
+        found = file_analysis.analyze_text(source, "package/layers.py", alone, options).findings
+        return tuple(finding.region.start_line for finding in found)
+
     with patch.object(file_analysis, "all_rules", lambda: (rule,)):
-        for source in (*original.valid, original.documentation.right_example):
-            if analyze_source(source, "package/layers.py", options=options).findings:
-                return True
-        for example in original.invalid:
-            found = analyze_source(example.source, "package/layers.py", options=options).findings
-            if tuple(finding.region.start_line for finding in found) != example.lines:
-                return True
-    return False
+        return any(lines(example.source) != example.lines for example in original.invalid) or any(
+            lines(source) != () for source in (*original.valid, original.documentation.right_example)
+        )
 
 
 def score(name: str) -> dict[str, Score]:
