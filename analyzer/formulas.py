@@ -119,22 +119,24 @@ def still_means(file: FileContext, expression: ast.expr, place: ast.AST) -> bool
 
 
 def square_of(file: FileContext, expression: ast.expr) -> ast.expr | None:
-    """`x` of `x ** 2`, `x * x`, `x.square()` and `x.pow(2)`, as it is written there."""
+    """`x` of `x ** 2`, `x * x`, `torch.mul(x, x)`, `x.square()` and `x.pow(2)`, as it is written there."""
     if isinstance(expression, ast.BinOp):
         if isinstance(expression.op, ast.Mult) and ast.dump(expression.left) == ast.dump(expression.right):
             return expression.left
         is_two = isinstance(expression.op, ast.Pow) and file.values.value(expression.right).constant == 2
         return expression.left if is_two else None
-    if not isinstance(expression, ast.Call):
+    operation = file.values.operation(expression) if isinstance(expression, ast.Call) else None
+    if operation is None or operation.operand is None:
         return None
-    operation = file.values.operation(expression)
-    if operation is None:
-        return None
-    if operation.name == "square":
-        return operation.operand
-    exponent = operation.argument(0, "exponent") if operation.name == "pow" else None
-    is_two = exponent is not None and file.values.value(exponent).constant == 2
-    return operation.operand if is_two else None
+    if operation.name in ("mul", "multiply"):
+        other = operation.argument(0, "other")
+        is_square = other is not None and ast.dump(other) == ast.dump(operation.operand)
+    elif operation.name == "pow":
+        exponent = operation.argument(0, "exponent")
+        is_square = exponent is not None and file.values.value(exponent).constant == 2
+    else:
+        is_square = operation.name == "square"
+    return operation.operand if is_square else None
 
 
 def sum_of_squares(file: FileContext, expression: ast.expr) -> list[ast.expr]:

@@ -28,6 +28,7 @@ class Ending(Enum):
     NUMBER = "Python number"
     NUMPY = "NumPy array"
     DETACHED = "detached value"
+    UNRECORDED = "value computed without recording"
     DISCRETE = "value without slope"
     COMPARISON = "comparison"
     COPY = "new tensor"
@@ -114,7 +115,7 @@ _DISCRETE = frozenset(
     }
 )
 # Of these the result still is a number that somebody may compute with.
-_ROUNDING = frozenset({"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside"})
+_ROUNDING = frozenset({"round", "floor", "ceil", "trunc", "sign", "sgn", "heaviside", "histc"})
 # Of what these give, the second part is where it was.
 _CHOOSING = frozenset({"topk", "sort", "max", "min", "median", "kthvalue", "mode", "cummax", "cummin"})
 _DESCRIPTIONS = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "grad", "grad_fn", "layout"})
@@ -126,6 +127,8 @@ _DESCRIBING = frozenset(
         *("debug", "info", "warn", "warning", "log_scalar", "add_scalar", "finfo", "arange", "zeros", "ones", "empty"),
     }
 )
+# Of what these are given they take the type or the shape, and no gradient.
+_SHAPED_LIKE = frozenset({"to", "type", "type_as", "view_as", "reshape_as", "expand_as"})
 _SAMPLES_OF_FLOAT = frozenset({"float", "double", "half", "bfloat16", "to", "type_as", "type"})
 # Labels, positions and settings have no gradient to lose.
 _WITHOUT_GRADIENT = re.compile(
@@ -420,7 +423,7 @@ class GradientFlow:
             return _EMPTY
         if ending is not None:
             return base.ended(call, ending[0], discrete=ending[1])
-        both = joined([base, given])
+        both = base if name in _SHAPED_LIKE else joined([base, given])
         discrete = both.discrete and name not in _SAMPLES_OF_FLOAT
         return Flow(both.live, both.cut, discrete, computed=True) if both is not _EMPTY else _EMPTY
 
@@ -447,7 +450,9 @@ class GradientFlow:
         positional = [p.arg for p in [*helper.args.posonlyargs, *helper.args.args] if p.arg not in {"self", "cls"}]
         starred = any(isinstance(argument, ast.Starred) for argument in call.args)
         everything = joined([*map(self._flow, call.args), *given.values()])
-        if self._depth >= _MAX_DEPTH or starred or self._file.grad_disabled(helper.body[0]):
+        if self._file.grad_disabled(helper.body[0]):
+            return everything.ended(call, Ending.UNRECORDED)
+        if self._depth >= _MAX_DEPTH or starred:
             return Flow(everything.live, everything.cut, computed=True)
         for name, argument in zip(positional, call.args, strict=False):
             given[name] = self._flow(argument)

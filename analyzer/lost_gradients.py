@@ -41,17 +41,19 @@ class Lost:
 
 
 _LOSS = re.compile(r"loss|penalty|criterion|objective|regulari[sz]", re.IGNORECASE)
+# Losses that are only looked at.
+_ASSESSED = re.compile(r"(^|_)(val|valid|validation|test|compute_metrics|current|running)(_|$)", re.IGNORECASE)
 _NO_LOSS = re.compile(r"metric|accuracy|score|eval|lossless|log_|meter|weight", re.IGNORECASE)
 # Networks that are not to be trained, by name.
 _KEPT_FIXED = re.compile(
-    r"target|teacher|ema|momentum|frozen|fixed|pretrain|vgg|lpips|percept|clip|shadow|ref(erence)?_|old|prior|sampler|"
-    r"tokeni[sz]er|vocab|detector|discriminator|reward|oracle",
+    r"target|teacher|ema|momentum|frozen|fixed|pretrain|vgg|lpips|percept|clip|shadow|ref(erence)?_|(^|_)old|prior|"
+    r"sampler|tokeni[sz]er|vocab|detector|discriminator|reward|oracle",
     re.IGNORECASE,
 )
 _CUTTING = (
     *("item", "tolist", "numpy", "float", "int", "round", "bool", "argmax", "argmin", "long", "tensor", "Parameter"),
     *("sign", "floor", "ceil", "detach", "as_tensor", "Tensor", "FloatTensor", "trunc", "heaviside", "one_hot"),
-    *("argsort", "topk", "no_grad"),
+    *("argsort", "topk", "no_grad", "histc", "bincount", "histogram", "bucketize", "searchsorted"),
 )
 _NUMERICAL = ("exp", "log", "sqrt", "sin", "cos", "tanh", "pow", "log2", "floor", "ceil", "clip", "array")
 # Behind a name: `.requires_grad`, `.copy_(`, `.data[0] =`, `.data += …`.
@@ -81,7 +83,7 @@ def _find(file: FileContext) -> Iterator[Lost]:
         if result.backward:
             yield from _backward_without_gradient(result)
         elif _is_forward(file, function):
-            found = list(_once_each(_never_trained(file, result)))
+            found = list(_once_each((*_never_trained(file, result), *_rounded_with_parameter(result))))
             yield from found or _loss_without_gradient(file, result)
         else:
             yield from _loss_without_gradient(file, result)
@@ -108,7 +110,10 @@ def _candidates(file: FileContext) -> list[FunctionNode]:
     for call in file.calls("float", "to", "type_as"):
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Compare):
             cutting.add(file.enclosing_function(call))
-    cutting |= set(_comparing_parameters(file))
+    for call in file.calls("where"):
+        if len(call.args) == 3 and isinstance(call.args[0], ast.Compare):
+            cutting.add(file.enclosing_function(call))
+    cutting |= set(_comparing_parameters(file)) | set(_calling_without_gradients(file))
     chosen = [function for function in file.functions if function in cutting and _is_result(file, function)]
     seen = set(chosen)
     for helper in cutting - seen - {None}:
@@ -131,6 +136,18 @@ def _comparing_parameters(file: FileContext) -> Iterator[FunctionNode]:
         for side in (comparison.left, *comparison.comparators):
             if isinstance(side, ast.Attribute) and terminal_name(side.value) == "self":
                 function = file.enclosing_function(comparison)
+                if function is not None:
+                    yield function
+
+
+def _calling_without_gradients(file: FileContext) -> Iterator[FunctionNode]:
+    """Functions that call a method of the same file that is decorated with `no_grad`."""
+    if "no_grad" not in file.text and "inference_mode" not in file.text:
+        return
+    for helper in file.functions:
+        if helper.decorator_list and file.grad_disabled(helper.body[0]):
+            for call in file.calls(helper.name):
+                function = file.enclosing_function(call)
                 if function is not None:
                     yield function
 
@@ -182,6 +199,17 @@ def _never_trained(file: FileContext, result: Result) -> Iterator[Lost]:
                 continue
             yield Lost(cut, Evidence.NEVER_TRAINED, result.function)
         elif _layer_counts(file, owner, result, attribute, cut):
+            yield Lost(cut, Evidence.NEVER_TRAINED, result.function)
+
+
+def _rounded_with_parameter(result: Result) -> Iterator[Lost]:
+    """`round(x / self.step) * self.step`: a learned step, behind which nothing of `x` has a gradient."""
+    for cut in sorted(result.flow.cut, key=_place):
+        is_rounding = isinstance(cut.node, ast.Call) and terminal_name(cut.node.func) in {"round", "floor", "round_"}
+        if cut.source.origin is not Origin.ARGUMENT or cut.source in result.flow.live or not is_rounding:
+            continue
+        together = {other.source for other in result.flow.cut if other.node is cut.node}
+        if any(source.origin is Origin.PARAMETER and source in result.flow.live for source in together):
             yield Lost(cut, Evidence.NEVER_TRAINED, result.function)
 
 
@@ -250,6 +278,8 @@ def _loss_without_gradient(file: FileContext, result: Result) -> Iterator[Lost]:
     if result.flow.live or result.flow.discrete or not is_loss(file, result.function):
         return
     cuts = [cut for cut in result.flow.cut if cut.ending not in {Ending.COMPARISON, Ending.DETACHED}]
+    if any(cut.ending is Ending.UNRECORDED for cut in cuts) and _ASSESSED.search(result.function.name):
+        return
     if cuts:
         yield Lost(_first(cuts), Evidence.LOSS_WITHOUT_GRADIENT, result.function)
 

@@ -221,6 +221,8 @@ class SavedNonTensor(Rule):
         Invalid(combined("ctx.save_for_backward(x, 2.0)\nreturn x", "return grad"), (9,)),
         Invalid(combined("ctx.save_for_backward(x, k)\nreturn x", "return grad, None", "x, k: float"), (9,)),
         Invalid(combined("ctx.save_for_backward(x, k)\nreturn x", "return grad, None", "x, k=2"), (9,)),
+        Invalid(combined("ctx.save_for_backward(x, list(rest))\nreturn x", "return grad, None", "x, *rest"), (9,)),
+        Invalid(combined("ctx.save_for_backward(x, rest)\nreturn x", "return grad, None", "x, *rest"), (9,)),
         Invalid(combined("ctx.save_for_backward([x, x])\nreturn x", "return grad"), (9,)),
         Invalid(combined("n = len(x)\nctx.save_for_backward(x, n)\nreturn x", "return grad"), (10,)),
         Invalid(combined("ctx.save_for_backward(x, x.max().item())\nreturn x", "return grad"), (9,)),
@@ -268,9 +270,11 @@ def _what(function: AutogradFunction, argument: ast.expr, depth: int = 0) -> str
         case ast.Call(func=called, args=arguments):
             name = terminal_name(called) or ""
             builtin = isinstance(called, ast.Name) and name in {"len", "int", "float", "str"}
+            collects = isinstance(called, ast.Name) and name in {"list", "tuple", "dict", "set", "zip", "map", "range"}
             method = isinstance(called, ast.Attribute) and name in _NUMBERS - {"int", "float", "len", "str"}
             # A method of something else than a tensor may be called `size` as well: only plain ones count.
             found = "no tensor but a number or shape" if builtin or (method and len(arguments) <= 1) else None
+            found = "no tensor but a collection" if collects else found
         case ast.Name() if depth < 3:
             found = _what_name_is(function, argument, depth)
     return found
@@ -286,7 +290,8 @@ def _what_name_is(function: AutogradFunction, name: ast.Name, depth: int) -> str
     positional = [*arguments.posonlyargs, *arguments.args]
     parameter = next((item for item in positional if item.arg == name.id), None)
     if parameter is None:
-        return None
+        is_starred = arguments.vararg is not None and arguments.vararg.arg == name.id
+        return "a tuple of arguments" if is_starred else None
     if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id in {"int", "float", "bool", "str"}:
         return f"annotated as {parameter.annotation.id}"
     place = positional.index(parameter) - (len(positional) - len(arguments.defaults))

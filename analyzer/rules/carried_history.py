@@ -69,6 +69,7 @@ class StateWithHistory(Rule):
             _CELL, "state = self.cell(x, self.state)\nwith torch.no_grad():\n    self.state = state * 1\nreturn state"
         ),
         _in_module(_CELL, "self.state = self.cell(x)\nreturn self.state * 2"),
+        _in_module(_CELL, "self.state = 0.9 * self.state.detach() + self.cell(x)\nreturn self.state"),
         _in_module(
             _CELL, "if self.state is None:\n    self.state = torch.zeros(4, 4)\nreturn self.cell(x, self.state)"
         ),
@@ -91,6 +92,10 @@ class StateWithHistory(Rule):
             _in_module(_CELL, "state = self.cell(x, self.state)\nself.state = state\nreturn state"), (_FORWARD + 1,)
         ),
         Invalid(_in_module(_CELL, "self.state = self.cell(x, self.state)\nreturn self.state"), (_FORWARD,)),
+        Invalid(
+            _in_module(_CELL, "d = self.state.detach()\nself.state = self.cell(x, self.state) - d\nreturn d"),
+            (_FORWARD + 1,),
+        ),
         Invalid(
             _in_module(
                 "self.rnn = nn.GRU(4, 4)\nself.state = None",
@@ -134,8 +139,22 @@ class StateWithHistory(Rule):
             return False
         if "cache" in found.attribute.lower() or surroundings(file, found.statement) is not Surroundings.DIFFERENTIATED:
             return False
+        if _is_read_detached(file, found):
+            return False
         # What an argument brings along may be data; for a buffer its author cannot have meant a history.
         return found.degree >= Differentiable.LIKELY or (found.is_buffer and found.in_forward)
+
+
+def _is_read_detached(file: FileContext, found: Carried) -> bool:
+    """Whether the last call's value is detached wherever it is read: `0.9 * self.state.detach() + x`."""
+    uses = forward_code(file).own_uses(found.function, found.attribute)
+    reads = [use for use in uses if isinstance(use.ctx, ast.Load) and use.lineno <= found.statement.lineno]
+    used = [use for use in reads if not isinstance(file.parent(use), ast.Compare)]
+    return bool(used) and all(_is_detached(file.parent(use)) for use in used)
+
+
+def _is_detached(parent: ast.AST | None) -> bool:
+    return isinstance(parent, ast.Attribute) and parent.attr in {"detach", "data"}
 
 
 def _detached(file: FileContext, found: Carried) -> Rewrite | None:

@@ -29,6 +29,11 @@ _SCALE = "self.scale = nn.Parameter(torch.ones(4))\nself.up = nn.Linear(4, 4)"
 # The first line of a forward after those two lines of `__init__`.
 _FORWARD = 14
 
+_MATCHER = (
+    "class Matcher(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.net = nn.Linear(4, 4)\n\n"
+    "    @torch.no_grad()\n    def features(self, x):\n        return self.net(x)\n\n"
+)
 _WHY = {
     Evidence.NEVER_TRAINED: "`{name}` reaches the result only through here, so it gets no gradient and never trains",
     Evidence.LOSS_WITHOUT_GRADIENT: "nothing of this loss carries a gradient: it trains nothing",
@@ -143,6 +148,14 @@ def _stacked(file: FileContext, node: ast.expr) -> Rewrite | None:
     return Rewrite(FixSafety.UNSAFE, (Replacement(node, file.source(given)),))
 
 
+_ARTICLES = {
+    Ending.NUMBER: "The conversion",
+    Ending.NUMPY: "The conversion",
+    Ending.DETACHED: "The `detach()`",
+    Ending.UNRECORDED: "The `no_grad` around the function",
+}
+
+
 class LeavesTheGraph(Rule):
     """A gradient that ends in a Python number, a NumPy array or a detached term."""
 
@@ -154,6 +167,7 @@ class LeavesTheGraph(Rule):
     torch_versions = "2.13"
     triggers = (
         *(".item(", "float(", "int(", "round(", ".numpy(", ".tolist(", ".detach(", ".data", "no_grad", "math.", "np."),
+        "inference_mode",
     )
     documentation = Documentation(
         what_it_does=(
@@ -191,6 +205,9 @@ class LeavesTheGraph(Rule):
         _HEAD + "def entropy_loss(logp, adv, ent):\n    return -(logp * adv.detach() + 0.01 * ent).mean()\n",
         _HEAD + "def commit_loss(q, z):\n    return (q - z.detach()).pow(2).mean() + (q.detach() - z).pow(2).mean()\n",
         _HEAD + "def accuracy_score(p, y):\n    return (p.detach().numpy() == y.numpy()).mean()\n",
+        _HEAD + _MATCHER + "    def match_loss(self, a, b):\n        return (a - self.features(b)).abs().mean()\n",
+        _HEAD + _MATCHER + "    def val_loss(self, a, b):\n"
+        "        return (self.features(a) - self.features(b)).abs().mean()\n",
         _HEAD + "def straight(x, q):\n    return (x + (q - x).detach()).mean()\n",
         _HEAD
         + "def fit(model, x, y):\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n    return loss.item()\n",
@@ -211,6 +228,16 @@ class LeavesTheGraph(Rule):
         Invalid(_HEAD + "def peak_loss(p):\n    return torch.tensor(1.0 - p.detach().numpy().max())\n", (8,)),
         Invalid(_in_module(_SCALE, "h = self.up(x).detach()\nreturn h * self.scale"), (_FORWARD,)),
         Invalid(_in_module(_SCALE, "return self.up(x) * self.scale.detach()"), (_FORWARD,)),
+        Invalid(
+            _HEAD + _MATCHER + "    def match_loss(self, a, b):\n"
+            "        return (self.features(a) - self.features(b)).abs().mean()\n",
+            (17,),
+        ),
+        Invalid(
+            _HEAD + "def area_loss(p, gt):\n    a = np.clip(p.detach().numpy(), 0, None)\n"
+            "    return (torch.from_numpy(a).to(p) - gt).abs().mean()\n",
+            (8,),
+        ),
         Invalid(_HEAD + "def sac_loss(logp, q):\n    return (0.2 * logp - q.detach()).mean()\n", (8,)),
         Invalid(
             _HEAD + "def fit(model, x, y):\n    out = model(x).detach()\n    loss = F.mse_loss(out, y)\n"
@@ -223,8 +250,8 @@ class LeavesTheGraph(Rule):
         """Every gradient that leaves the graph and will be missed."""
         for lost in lost_gradients(file):
             ending = lost.cut.ending
-            if ending in {Ending.NUMBER, Ending.NUMPY, Ending.DETACHED}:
-                article = "The conversion" if ending is not Ending.DETACHED else "The `detach()`"
+            article = _ARTICLES.get(ending)
+            if article is not None:
                 yield _hit(file, lost, article, "Compute with the tensor.")
         yield from _detached_terms(file)
 
@@ -295,7 +322,7 @@ class SteplessOperation(Rule):
     torch_versions = "2.13"
     triggers = (
         *("argmax", "argmin", ".int()", ".long()", "round", "floor", "ceil", "sign", "one_hot", "argsort", "bool"),
-        *("topk", " > ", " < ", " >= ", " <= ", "heaviside"),
+        *("topk", " > ", " < ", " >= ", " <= ", "heaviside", "histc", "bincount", "histogram", "searchsorted"),
     )
     documentation = Documentation(
         what_it_does=(
@@ -315,6 +342,11 @@ class SteplessOperation(Rule):
     valid = (
         _in_module(_SCALE, "y = self.up(x) * self.scale\nreturn y + (y.round() - y).detach()"),
         _in_module(_SCALE, "return self.up(x).argmax(dim=-1)"),
+        _in_module(
+            "self.step = nn.Parameter(torch.rand(1))",
+            "s = x / self.step\nreturn (s + (torch.round(s) - s).detach()) * self.step",
+        ),
+        _in_module("self.step = 0.1", "return torch.round(x / self.step) * self.step"),
         _in_module(_SCALE, "y = self.up(x)\nreturn y, (y > 0).float().mean(), self.scale"),
         _in_module(_SCALE, "keep = (x > self.scale).float()\nreturn self.up(x) * keep * self.scale"),
         _in_module(
@@ -340,6 +372,28 @@ class SteplessOperation(Rule):
             (_FORWARD,),
         ),
         Invalid(_in_module(_SCALE, "index = self.up(x).argmax(-1)\nreturn 2.0 * index.float() - 1.0"), (_FORWARD,)),
+        Invalid(
+            _in_module(
+                "self.fc = nn.Linear(4, 4)",
+                "p = self.fc(x)\ngate = torch.where(p > 0, torch.ones_like(p), torch.zeros_like(p))\nreturn x * gate",
+            ),
+            (_FORWARD,),
+        ),
+        Invalid(
+            _in_module("self.threshold = nn.Parameter(torch.rand(1))", "return x * (x.abs() > self.threshold).float()"),
+            (_FORWARD - 1,),
+        ),
+        Invalid(
+            _in_module(
+                "self.step = nn.Parameter(torch.rand(1))", "q = torch.round(x / self.step)\nreturn q * self.step"
+            ),
+            (_FORWARD - 1,),
+        ),
+        Invalid(
+            _HEAD + "def histogram_loss(a, b):\n    p, q = torch.histc(a, bins=8), torch.histc(b, bins=8)\n"
+            "    return (p - q).abs().sum()\n",
+            (8,),
+        ),
         Invalid(
             _HEAD + "def order_loss(a, b):\n    p, q = a.argmax(1), b.argmax(1)\n"
             "    return torch.exp((p - q).abs().float()).mean()\n",

@@ -102,6 +102,10 @@ class SquareRootAtZero(Rule):
         "import torch\ndef f(x):\n    d = x.pow(2).sum(-1)\n    return d[d > 0].sqrt()\n",
         "import numpy as np\nimport torch\ndef f(x):\n    return np.sqrt(np.sum(np.asarray(x) ** 2))\n",
         "import torch\ndef f(x):\n    return (1 + x ** 2).sqrt()\n",
+        "import torch\ndef f(x, y):\n    return torch.sqrt(torch.mul(x, y).sum(-1) + torch.dot(x, y))\n",
+        "import torch\ndef f(x):\n    return torch.einsum('id,jd->ij', x, x).sqrt()\n",
+        "import torch\ndef f(x):\n    return torch.bmm(x.unsqueeze(2), x.unsqueeze(1)).sqrt()\n",
+        "import torch\nimport torch.nn.functional as F\ndef f(x):\n    return F.threshold(x, 0.1, 0.1) ** 0.5\n",
         "import torch\ndef f(x):\n    return x.exp().sum().sqrt()\n",
         "import torch\ndef f(a, b):\n    d = a.pow(2).sum(1, keepdim=True) + b.pow(2).sum(1) - 2 * a @ b.t()\n"
         "    return d.clamp(min=1e-12).sqrt()\n",
@@ -114,6 +118,14 @@ class SquareRootAtZero(Rule):
     invalid = (
         Invalid("import torch\ndef f(x):\n    return x.pow(2).sum(-1).sqrt()\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return torch.sqrt((x * x).sum(-1))\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.sqrt(torch.mul(x, x).sum(-1))\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.sqrt(torch.dot(x, x))\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.einsum('bd,bd->b', x, x).sqrt()\n", (3,)),
+        Invalid("import torch\ndef f(x):\n    return torch.bmm(x.unsqueeze(1), x.unsqueeze(2)).sqrt()\n", (3,)),
+        Invalid(
+            "import torch\nimport torch.nn.functional as F\ndef f(x):\n    return F.threshold(x, 0.0, 0.0) ** 0.5\n",
+            (4,),
+        ),
         Invalid("import torch\ndef f(a, b):\n    return ((a - b) ** 2).sum(-1) ** 0.5\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return torch.pow(x.square().mean(), 0.5)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    v = x.var(dim=0)\n    return v.sqrt()\n", (4,)),

@@ -37,6 +37,7 @@ class _Term:
     expression: ast.expr
     value: int = 0
     gradient: int = 0
+    detached: bool = False
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class _Sum:
         term = self.terms.setdefault(key, _Term(expression))
         term.value += sign
         term.gradient += sign if live else 0
+        term.detached = term.detached or not live
         return len(self.terms) <= 2
 
 
@@ -103,6 +105,7 @@ class WrongStraightThrough(Rule):
         _function("q - x.detach() + x"),
         _function("x - x.detach() + q.detach()"),
         _function("y + (x - y)"),
+        _function("(x + y - x)"),
         _function("(q - x).detach().abs().mean()"),
         _function("x - y + y.detach()"),
         _function("(x - q.detach()) ** 2"),
@@ -110,6 +113,7 @@ class WrongStraightThrough(Rule):
     invalid = (
         Invalid(_function("(x + q - x).detach()"), (_LINE,)),
         Invalid(_function("(x + (torch.round(x) - x)).detach()"), (_LINE,)),
+        Invalid(_function("(x + y - x).detach()"), (_LINE,)),
         Invalid(_function("x + (q - x)"), (_LINE,)),
         Invalid(_function("q + (x - q).detach()"), (_LINE,)),
         Invalid(_function("x + (x - q).detach()"), (_LINE,)),
@@ -144,7 +148,10 @@ class WrongStraightThrough(Rule):
         first, second = total.terms.values()
         soft, hard = (first, second) if _is_hard(file, second.expression) else (second, first)
         if not _is_hard(file, hard.expression) or _is_hard(file, soft.expression):
-            return
+            cancelled = _cancelled(first, second)
+            if cancelled is None:
+                return
+            soft, hard = cancelled
         message = _fault(total, soft, hard, returned=isinstance(file.parent(whole), ast.Return))
         if message is None:
             return
@@ -160,6 +167,15 @@ class WrongStraightThrough(Rule):
             hypothesis={"soft": x, "hard": q, "symbol": file.symbol(whole), "line": whole.lineno},
             fix=fix,
         )
+
+
+def _cancelled(first: _Term, second: _Term) -> tuple[_Term, _Term] | None:
+    """(soft, hard) of `(x + y - x).detach()`: nobody adds and takes away `x` but for an estimator."""
+    for soft, hard in ((first, second), (second, first)):
+        without_gradient = soft.gradient == 0 and hard.gradient == 0
+        if (soft.value, hard.value) == (0, 1) and without_gradient and soft.detached:
+            return soft, hard
+    return None
 
 
 def _fault(total: _Sum, soft: _Term, hard: _Term, *, returned: bool) -> str | None:

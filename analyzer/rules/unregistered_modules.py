@@ -297,6 +297,9 @@ class FlagOnModule(Rule):
         _in_module("self.gain = nn.Parameter(torch.ones(4))\nself.gain.requires_grad = False", "return x * self.gain"),
         f"{_HEAD}def freeze(embedding):\n    embedding.requires_grad = False\n",
         f"{_HEAD}class Plan:\n    def __init__(self):\n        self.requires_grad = False\n",
+        f"{_HEAD}class Net(nn.Module):\n    def __init__(self, table):\n        super().__init__()\n"
+        "        self.table = table\n        self.table.requires_grad = False\n\n"
+        "    def forward(self, i):\n        return self.table[i]\n",
     )
     invalid = (
         Invalid(
@@ -311,6 +314,13 @@ class FlagOnModule(Rule):
         Invalid(f"{_HEAD}def freeze(model):\n    model.requires_grad = False\n    return model.eval()\n", (6,)),
         Invalid(f"{_HEAD}def freeze(model):\n    model.encoder.requires_grad = False\n    return model.eval()\n", (6,)),
         Invalid(f"{_HEAD}def freeze(net):\n    for p in net.parameters():\n        p.require_grad = False\n", (7,)),
+        Invalid(f"{_HEAD}def adapt(base, x):\n    base.requires_grad = False\n    return base(x)\n", (6,)),
+        Invalid(
+            f"{_HEAD}class Net(nn.Module):\n    def __init__(self, trunk):\n        super().__init__()\n"
+            "        self.trunk = trunk\n        self.trunk.requires_grad = False\n\n"
+            "    def forward(self, x):\n        return self.trunk(x)\n",
+            (9,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -350,20 +360,41 @@ class FlagOnModule(Rule):
 def _is_module(file: FileContext, expression: ast.expr) -> bool:
     """Whether something is a module for certain: built here, handed out by a module, or used like one."""
     if isinstance(expression, ast.Attribute) and is_self(expression.value):
-        owner = forward_code(file).module_of(expression)
-        known = forward_code(file).attributes(owner).get(expression.attr) if owner is not None else None
-        return known is not None and known.content.value in {"layer", "chain", "module"}
+        return _is_own_module(file, expression)
     if isinstance(expression, ast.Attribute) and isinstance(expression.value, ast.Name):
         return bool(_LAYER_NAMES.match(expression.attr)) and _is_module(file, expression.value)
-    if not isinstance(expression, ast.Name):
-        return False
-    for binding in file.values.definitions(expression):
+    return isinstance(expression, ast.Name) and _is_named_module(file, expression)
+
+
+def _is_own_module(file: FileContext, attribute: ast.Attribute) -> bool:
+    owner = forward_code(file).module_of(attribute)
+    known = forward_code(file).attributes(owner).get(attribute.attr) if owner is not None else None
+    if known is None:
+        return owner is not None and _is_called(file, owner, attribute)
+    return known.content.value in {"layer", "chain", "module"}
+
+
+def _is_named_module(file: FileContext, name: ast.Name) -> bool:
+    for binding in file.values.definitions(name):
         if isinstance(binding.statement, (ast.For, ast.AsyncFor)):
             iterated = binding.statement.iter
             return isinstance(iterated, ast.Call) and terminal_name(iterated.func) in _ITERATING
         if isinstance(binding.value, ast.Call):
             return _builds_module(file, binding.value)
-    return bool(_LAYER_NAMES.match(expression.id)) and _used_like_a_module(file, expression)
+    function = file.enclosing_function(name)
+    if function is not None and _is_called(file, function, name):
+        return True
+    return bool(_LAYER_NAMES.match(name.id)) and _used_like_a_module(file, name)
+
+
+def _is_called(file: FileContext, scope: ast.AST, expression: ast.Name | ast.Attribute) -> bool:
+    """Whether something is called like a function: no tensor and no parameter can be."""
+    wanted = ast.unparse(expression)
+    calls = file.calls(expression.id if isinstance(expression, ast.Name) else expression.attr)
+    return any(
+        isinstance(call.func, type(expression)) and scope in file.ancestors(call) and ast.unparse(call.func) == wanted
+        for call in calls
+    )
 
 
 def _builds_module(file: FileContext, call: ast.Call) -> bool:

@@ -462,6 +462,13 @@ def _below(result: Value, high: Value) -> Value:
     return replace(result, low=min(result.low, reached)) if reached <= 0 else result
 
 
+def _threshold(operation: Operation, operand: Value, reader: Reader) -> Value:
+    """`F.threshold(x, 0, 0)`: a clamp at zero; of other thresholds nothing is said."""
+    limits = (operation.argument(0, "threshold"), operation.argument(1, "value"))
+    zeros = [limit for limit in limits if limit is not None and reader.value(limit).constant == 0]
+    return _rectified(operation, operand, reader) if len(zeros) == 2 else _tensor(operand)
+
+
 # --- selection -------------------------------------------------------------------------------------------------------
 
 
@@ -533,6 +540,8 @@ def _binary(combine: Callable[[Value, Value], Value]) -> _Transfer:
         other = operation.argument(0, "other")
         if other is None:
             return _tensor(operand)
+        if combine is multiply and _alike(operation.operand, other):
+            return _square(operation, operand, reader)
         result = combine(operand, reader.value(other))
         return result if result.kind is not Kind.UNKNOWN else replace(result, kind=Kind.TENSOR)
 
@@ -558,18 +567,57 @@ def _scattered(operation: Operation, operand: Value, reader: Reader) -> Value:
     )
 
 
+def _alike(left: ast.expr | None, right: ast.expr | None) -> bool:
+    """Whether the same is written twice."""
+    return left is not None and right is not None and type(left) is type(right) and ast.dump(left) == ast.dump(right)
+
+
+def _length_squared(operation: Operation, operand: Value, reader: Reader) -> Value:
+    """The product of a vector with itself: zero for a vector of zeros."""
+    return _sum(operation, _square(operation, operand, reader), reader)
+
+
 def _einsum(operation: Operation, _operand: Value, reader: Reader) -> Value:
     """`einsum("bd,bd->b", x, y)`: sums of products of what follows the equation."""
     values = [reader.value(argument) for argument in operation.arguments]
     if not values:
         return Value(kind=Kind.TENSOR)
+    if len(values) == 2 and _alike(*operation.arguments) and _is_inner_product(operation.operand):
+        return _length_squared(operation, values[0], reader)
     low = 0.0 if all(value.non_negative for value in values) else -math.inf
     return Value(kind=Kind.TENSOR, low=low, gradient=combined_gradient(values))
 
 
+def _is_inner_product(equation: ast.expr | None) -> bool:
+    """Whether an equation multiplies two tensors along the same letters: `"bd,bd->b"`, not `"id,jd->ij"`."""
+    text = equation.value if isinstance(equation, ast.Constant) else None
+    both = text.replace(" ", "").split("->")[0].split(",") if isinstance(text, str) else []
+    return len(both) == 2 and both[0] == both[1]
+
+
+def _is_row_times_column(left: ast.expr, right: ast.expr) -> bool:
+    """`x.unsqueeze(1) @ x.unsqueeze(2)`: each vector with itself."""
+    axes: list[object] = []
+    vectors: list[ast.expr] = []
+    for side in (left, right):
+        if not isinstance(side, ast.Call) or not isinstance(side.func, ast.Attribute) or len(side.args) != 1:
+            return False
+        try:
+            axes.append(ast.literal_eval(side.args[0]))
+        except ValueError:
+            return False
+        vectors.append(side.func.value)
+    names = {terminal_name(side.func) for side in (left, right) if isinstance(side, ast.Call)}
+    return names == {"unsqueeze"} and axes in ([1, 2], [-2, -1], [1, -1], [-2, 2]) and _alike(*vectors)
+
+
 def _product(_operation: Operation, operand: Value, reader: Reader) -> Value:
     """Matrix products: non-negative when both factors are."""
-    other = _operation.argument(0, "other", "mat2", "vec")
+    other = _operation.argument(0, "other", "mat2", "vec", "tensor")
+    if _operation.operand is not None and other is not None:
+        is_inner = _operation.name in ("dot", "vdot", "vecdot") and _alike(_operation.operand, other)
+        if is_inner or _is_row_times_column(_operation.operand, other):
+            return _length_squared(_operation, operand, reader)
     right = reader.value(other) if other is not None else UNKNOWN
     low = 0.0 if operand.non_negative and right.non_negative else -math.inf
     positive = all(factor.positive or factor.zero is Zero.ROUNDED for factor in (operand, right))
@@ -676,6 +724,7 @@ def _table() -> dict[str, _Transfer]:
         (_exponential, "exp exp2"),
         (_probability, "softmax sigmoid softmin gumbel_softmax hardsigmoid"),
         (_rectified, "relu relu6"),
+        (_threshold, "threshold"),
         (_absolute, "abs absolute fabs"),
         (_square, "square"),
         (_power, "pow float_power"),
@@ -700,7 +749,7 @@ def _table() -> dict[str, _Transfer]:
         (_binary(divide), "div divide true_divide"),
         (_negated, "neg negative"),
         (_scattered, "index_add scatter_add"),
-        (_product, "matmul mm bmm mv dot"),
+        (_product, "matmul mm bmm mv dot vdot inner vecdot"),
         (_einsum, "einsum"),
         (_filled_with(0.0), "zeros zeros_like new_zeros"),
         (_filled_with(1.0), "ones ones_like new_ones"),
