@@ -126,6 +126,22 @@ class FileContext:
 
         Remembered by statement: of a hundred thousand questions a file hardly one climbs the whole tree.
         """
+        known = self._definitions.get(node)
+        if known is not None:
+            return known
+        parents = self.index.parents
+        statement: ast.AST = node
+        while not isinstance(statement, ast.stmt):
+            outer = parents.get(statement)
+            if outer is None:
+                return ()
+            statement = outer
+        known = self._definitions.get(statement)
+        if known is None:
+            known = self._around(statement)
+        return (statement, *known) if statement is not node and isinstance(statement, _DEFINITIONS) else known
+
+    def _around(self, node: ast.AST) -> tuple[ast.ClassDef | FunctionNode, ...]:
         parents, known = self.index.parents, self._definitions
         climbed: list[ast.AST] = []
         found: tuple[ast.ClassDef | FunctionNode, ...] | None = known.get(node)
@@ -280,14 +296,17 @@ class FileContext:
         return {}
 
     def _resolved(self, expression: ast.AST) -> str | None:
+        # Most chains start at a variable: these are seen to before a name is put together.
+        root = expression
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name):
+            return None
+        target = self.imports.get(root.id)
+        if target is None or self._is_local(root.id, expression):
+            return None
         dotted = dotted_name(expression)
-        if dotted is None:
-            return None
-        first, _, rest = dotted.partition(".")
-        target = self.imports.get(first)
-        if target is None or self._is_local(first, expression):
-            return None
-        return f"{target}.{rest}" if rest else target
+        return target if dotted is None else target + dotted[len(root.id) :]
 
     def _is_local(self, name: str, node: ast.AST) -> bool:
         return name in self._hiding_names and any(

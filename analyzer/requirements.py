@@ -38,7 +38,7 @@ def lower_bound(text: str) -> str | None:
 
 def script_bound(text: str) -> str | None:
     """The same of the metadata that a single script carries (`# /// script`)."""
-    found = _SCRIPT.search(text)
+    found = _SCRIPT.search(text) if "# /// script" in text else None
     if found is None:
         return None
     return lower_bound("\n".join(line.removeprefix("#") for line in found[1].splitlines()))

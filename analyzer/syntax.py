@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, TypeVar
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,6 +45,9 @@ _CHILD_FIELDS = _child_fields()
 
 
 _DEFINITION_TYPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef})
+
+
+_PLACE = attrgetter("lineno", "col_offset")
 
 
 def _position(node: ast.AST) -> tuple[int, int]:
@@ -126,7 +130,7 @@ class SyntaxIndex:
             span, orders = self._spans.get(definition), self._orders.get(node_type)
             if span is not None and orders is not None:
                 found = self._by_type[node_type][bisect_left(orders, span[0]) : bisect_left(orders, span[1])]
-                found.sort(key=_position)
+                found.sort(key=_PLACE if "lineno" in node_type._attributes else _position)
             known = self._inside[definition, node_type] = found
         return known  # type: ignore[return-value]
 
@@ -139,6 +143,8 @@ class SyntaxIndex:
                 if name is not None:
                     table.setdefault(name, []).append(call)
             self._calls = table
+        if len(names) == 1:
+            return list(self._calls.get(names[0], ()))
         return [call for name in names for call in self._calls.get(name, ())]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:

@@ -131,7 +131,7 @@ class _Snapshot:
         if level == 0:
             return name
         package = self._located[outline.path][1].split(".")
-        is_package = PurePosixPath(outline.path).name == "__init__.py"
+        is_package = outline.path.rpartition("/")[2] == "__init__.py"
         keep = len(package) - level + (1 if is_package else 0)
         return ".".join([*package[: max(keep, 0)], stripped])
 

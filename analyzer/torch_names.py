@@ -21,10 +21,15 @@ class TorchNames:
         self._aliases = {alias for alias, target in file.imports.items() if target.partition(".")[0] == "torch"}
         self._file = file
         self.imports: list[tuple[ast.AST, str]] = list(_imports(file))
-        self.chains: list[tuple[ast.expr, str]] = list(self._chains())
-        self.uses: list[tuple[ast.expr, str]] = [*self.chains, *self._names()]
+        self.chains: list[tuple[ast.expr, str]] = []
+        names: list[tuple[ast.expr, str]] = []
+        called: dict[ast.AST, str] = {}
+        for name in file.nodes(ast.Name) if self._aliases else ():
+            if name.id in self._aliases:
+                self._note(name, names, called)
+        self.uses: list[tuple[ast.expr, str]] = [*self.chains, *names]
         self.calls: list[tuple[ast.Call, str]] = [
-            (call, name) for call in file.nodes(ast.Call) if (name := self.name_of(call.func)) is not None
+            (call, called[call]) for call in (file.nodes(ast.Call) if called else ()) if call in called
         ]
 
     def name_of(self, expression: ast.expr) -> str | None:
@@ -40,25 +45,23 @@ class TorchNames:
         dotted = self._file.qualified_name(expression)
         return dotted if dotted is not None and dotted.startswith("torch.") else None
 
-    def _chains(self) -> Iterator[tuple[ast.expr, str]]:
-        for node in self._file.nodes(ast.Attribute) if self._aliases else ():
-            chain: ast.expr = node
-            if not isinstance(node.ctx, ast.Load):
-                # A chain that is assigned to or called upon further: `torch.backends.cudnn.enabled = True`.
-                chain = node.value
-            elif isinstance(self._file.parent(node), ast.Attribute):
-                continue  # part of a longer chain
-            dotted = self.name_of(chain)
-            if dotted is not None:
-                yield chain, dotted
-
-    def _names(self) -> Iterator[tuple[ast.expr, str]]:
-        for name in self._file.nodes(ast.Name) if self._aliases else ():
-            if name.id not in self._aliases or not isinstance(name.ctx, ast.Load):
-                continue
-            dotted = self.name_of(name) if not isinstance(self._file.parent(name), ast.Attribute) else None
-            if dotted is not None:
-                yield name, dotted
+    def _note(self, name: ast.Name, names: list[tuple[ast.expr, str]], called: dict[ast.AST, str]) -> None:
+        """The chain that starts at a name: most names of a file start none, so the few that may are climbed from."""
+        chain: ast.expr = name
+        outer = self._file.parent(name)
+        while isinstance(outer, ast.Attribute):
+            chain, outer = outer, self._file.parent(outer)
+        is_name = chain is name
+        if isinstance(chain, ast.Attribute) and not isinstance(chain.ctx, ast.Load):
+            # A chain that is assigned to: `torch.backends.cudnn.enabled = True`.
+            chain = chain.value
+        elif is_name and not isinstance(name.ctx, ast.Load):
+            return
+        dotted = self.name_of(chain)
+        if dotted is not None:
+            (names if is_name else self.chains).append((chain, dotted))
+            if isinstance(outer, ast.Call) and outer.func is chain:
+                called[outer] = dotted
 
 
 def torch_names(file: FileContext) -> TorchNames:

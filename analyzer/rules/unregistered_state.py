@@ -418,6 +418,21 @@ def _names_of_values(file: FileContext, function: FunctionNode) -> dict[ast.AST,
     return table
 
 
+def _tested_flags(file: FileContext, names: set[str]) -> dict[ast.If, list[str]]:
+    """`if` → which of these attributes of `self` it tests, found by climbing from the attributes."""
+    table: dict[ast.If, list[str]] = {}
+    for attribute in file.nodes(ast.Attribute):
+        if attribute.attr not in names or own_attribute(attribute) is None:
+            continue
+        part: ast.AST = attribute
+        outer = file.parent(part)
+        while outer is not None and not isinstance(outer, ast.stmt):
+            part, outer = outer, file.parent(outer)
+        if isinstance(outer, ast.If) and part is outer.test:
+            table.setdefault(outer, []).append(attribute.attr)
+    return table
+
+
 def _test_around(file: FileContext, found: Assignment) -> ast.If | None:
     """The `if` that only lets the attribute be filled when it is not filled yet, or for another size."""
     for outer in file.ancestors(found.node):
@@ -682,13 +697,10 @@ class FlagOutsideStateDict(Rule):
         yield from self._counters(file, candidates)
         code = forward_code(file)
         told: set[tuple[ast.ClassDef, str]] = set()
-        for test in file.nodes(ast.If):
+        for test, flags in _tested_flags(file, candidates).items():
             owner = code.module_of(test)
-            if owner is None:
-                continue
-            flags = [name for node in ast.walk(test.test) if (name := own_attribute(node)) in candidates and name]
-            method = code.method_of(test) if flags else None
-            if method is None or method not in code.reached(owner).values() or takes_care(owner):
+            method = code.method_of(test) if owner is not None else None
+            if owner is None or method is None or method not in code.reached(owner).values() or takes_care(owner):
                 continue
             for name in flags:
                 start = None if (owner, name) in told else self._plain_flag(file, owner, name)
