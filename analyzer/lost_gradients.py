@@ -40,7 +40,10 @@ class Lost:
     function: FunctionNode
 
 
-_LOSS = re.compile(r"loss|penalty|criterion|objective|regulari[sz]", re.IGNORECASE)
+_LOSS = re.compile(
+    r"loss|penalty|criterion|objective|regulari[sz]|xent|cross_?entropy|info_?nce|(^|_)nll(_|$)|(^|_)bce(_|$)",
+    re.IGNORECASE,
+)
 # Losses that are only looked at.
 _ASSESSED = re.compile(r"(^|_)(val|valid|validation|test|compute_metrics|current|running)(_|$)", re.IGNORECASE)
 _NO_LOSS = re.compile(r"metric|accuracy|score|eval|lossless|log_|meter|weight", re.IGNORECASE)

@@ -26,12 +26,12 @@ def is_overlap(file: FileContext, numerator: ast.expr, divisor: ast.expr) -> boo
     if product is None:
         return False
     wanted = {ast.dump(core(file, side)) for side in product}
-    own = ast.dump(core(file, numerator))
+    own = {ast.dump(core(file, numerator)), ast.dump(core(file, _without_two(file, numerator)))}
     found: set[str] = set()
     for summand in _summands(file, divisor):
         if file.values.value(summand).kind is Kind.NUMBER:
             return False  # smoothed
-        if ast.dump(summand) == own:
+        if ast.dump(summand) in own:
             # true positives over themselves and what was missed: Tversky, precision, recall
             found |= wanted
             continue
@@ -66,12 +66,38 @@ def _unscaled(file: FileContext, expression: ast.expr) -> ast.expr:
     return expression
 
 
-def _overlap(file: FileContext, numerator: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-    """`a` and `b` of `2 * (a * b).sum()`."""
+def _without_two(file: FileContext, numerator: ast.expr) -> ast.expr:
+    """`x` of `2 * x`; anything else as it is."""
     found = core(file, numerator)
     if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Mult):
         scaled = [side for side in (found.left, found.right) if not is_number(file, side, 2.0)]
         found = core(file, scaled[0]) if len(scaled) == 1 else found
+    return found
+
+
+def is_union_of_boxes(file: FileContext, numerator: ast.expr, divisor: ast.expr) -> bool:
+    """Whether a value is divided by the sum of two areas less itself: `inter / (area_a + area_b - inter)`."""
+    own = ast.dump(core(file, numerator))
+    others: list[bool] = []
+    subtracted = False
+    pending: list[tuple[ast.expr, bool]] = [(divisor, False)]
+    while pending and len(others) < 3:
+        current, negative = pending.pop()
+        current = core(file, current)
+        if isinstance(current, ast.BinOp) and isinstance(current.op, (ast.Add, ast.Sub)):
+            pending.append((current.left, negative))
+            pending.append((current.right, negative is not isinstance(current.op, ast.Sub)))
+        elif negative and ast.dump(current) == own:
+            subtracted = True
+        else:
+            value = file.values.value(current)
+            others.append(not negative and value.kind is not Kind.NUMBER and not value.positive)
+    return subtracted and others == [True, True]
+
+
+def _overlap(file: FileContext, numerator: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """`a` and `b` of `2 * (a * b).sum()`."""
+    found = _without_two(file, numerator)
     total = operation_behind(file, found, "sum")
     product = core(file, total.operand) if total is not None and total.operand is not None else None
     if not isinstance(product, ast.BinOp) or not isinstance(product.op, ast.Mult):

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.formulas import operation_behind, removable_singularity
-from analyzer.overlaps import is_overlap
+from analyzer.formulas import core, operation_behind, removable_singularity
+from analyzer.lost_gradients import is_loss
+from analyzer.overlaps import is_overlap, is_union_of_boxes
 from analyzer.provenance import out_of_network
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
@@ -221,6 +222,11 @@ class UnprotectedDivision(Rule):
         "    return 1 - (2 * inter + smooth) / (p.sum() + t.sum() + smooth)\n",
         "import torch\ndef dice(x, t):\n    p = x.sigmoid()\n"
         "    return 2 * (p * t).sum() / (p.sum() + t.abs().sum())\n",
+        # boxes that are only compared, or kept from being empty
+        "import torch\ndef iou(inter, a, b):\n    return inter / (a + b - inter)\n",
+        "import torch\ndef iou_loss(inter, a, b, eps=1e-7):\n    return 1 - inter / (a + b - inter + eps)\n",
+        "import torch\ndef iou_loss(inter, a, b):\n    return 1 - inter / (a - b - inter)\n",
+        "import torch\ndef iou_loss(inter, a, b):\n    return 1 - inter / (a + b + inter)\n",
         # tested before
         "import torch\ndef f(x, y):\n    n = x.norm()\n    if n == 0:\n        return y\n    return y / n\n",
         "import torch\ndef f(x, y):\n    n = x.norm()\n    assert (n > 0).all()\n    return y / n\n",
@@ -279,6 +285,20 @@ class UnprotectedDivision(Rule):
             "    return hit / (hit + alpha * (p * (1 - t)).sum() + 0.7 * ((1 - p) * t).sum())\n",
             (4,),
         ),
+        Invalid(
+            "import torch\ndef f1(p, t):\n    hit = p * t\n    found = hit.sum()\n"
+            "    return 2 * found / (t.sum() + hit.sum())\n",
+            (5,),
+        ),
+        Invalid(
+            "import torch\ndef iou_loss(inter, a, b):\n    union = a + b - inter\n    return 1 - inter / union\n",
+            (4,),
+        ),
+        Invalid(
+            "import torch\ndef giou(inter, a, b):\n    union = a + b - inter\n    iou = inter / union\n"
+            "    return 1 - iou\n",
+            (4,),
+        ),
         # an empty selection
         Invalid("import torch\ndef f(l, mask):\n    return (l * mask).sum() / mask.sum()\n", (3,)),
     )
@@ -304,7 +324,10 @@ class UnprotectedDivision(Rule):
 def _overlaps(file: FileContext) -> Iterator[Hit]:
     """Dice scores and intersections over unions: nothing is known of the masks but that both can be empty."""
     for singular in file.singularities.of(Form.DIVISION):
-        if singular.numerator is None or not is_overlap(file, singular.numerator, singular.operand):
+        if singular.numerator is None:
+            continue
+        of_masks = is_overlap(file, singular.numerator, singular.operand)
+        if not of_masks and not _is_box_loss(file, singular.node, singular.numerator, singular.operand):
             continue
         judgement = file.singularities.judge(singular)
         if judgement.value.zero is Zero.CERTAIN_ORIGIN or judgement.guarded:
@@ -314,14 +337,28 @@ def _overlaps(file: FileContext) -> Iterator[Hit]:
         yield Hit(
             node=singular.node,
             message=(
-                f"`{shown(file, singular.operand)}` is zero where both masks are empty: the score is 0 / 0 = NaN "
-                "there, and so is every gradient. Add the same small number above and below the line."
+                f"`{shown(file, singular.operand)}` is zero where both {'masks' if of_masks else 'boxes'} are empty: "
+                "the score is 0 / 0 = NaN there, and so is every gradient. Add the same small number above and below the line."
             ),
             confidence=Confidence.MEDIUM,
             hypothesis=hypothesis(file, singular),
             related=((singular.operand, "nothing is added here for two empty masks"),),
             fix=floored(file, singular.operand, FixSafety.UNSAFE),
         )
+
+
+def _is_box_loss(file: FileContext, quotient: ast.AST, numerator: ast.expr, divisor: ast.expr) -> bool:
+    """Whether a loss is made of an intersection over a union: boxes that are matched or drawn are never empty."""
+    function = file.enclosing_function(quotient)
+    if function is None or not is_union_of_boxes(file, numerator, divisor):
+        return False
+    return is_loss(file, function) or any(
+        isinstance(operation.op, ast.Sub)
+        and isinstance(operation.left, ast.Constant)
+        and operation.left.value == 1
+        and core(file, operation.right) is quotient
+        for operation in file.nodes_in(function, ast.BinOp)
+    )
 
 
 class HandNormalisation(Rule):

@@ -117,6 +117,10 @@ class GradientWithoutGraph(Rule):
         _HEAD + "def attack_loss(net, x):\n    g = torch.autograd.grad(net(x).sum(), x)[0]\n"
         "    return net(x + 0.1 * g.sign()).mean()\n",
         _HEAD + "def forces(energy, x):\n    return -torch.autograd.grad(energy.sum(), x)[0]\n",
+        _HEAD + "def forces(net, x):\n    return -torch.autograd.grad(net(x).sum(), x)[0]\n\n\n"
+        "def force_loss(net, x, wanted):\n    return (net(x) * forces(net, x).detach() - wanted).pow(2).mean()\n",
+        _HEAD + "def forces(net, x):\n    return -torch.autograd.grad(net(x).sum(), x)[0]\n\n\n"
+        "@torch.no_grad()\ndef force_loss(net, x, wanted):\n    return (forces(net, x) - wanted).pow(2).mean()\n",
         _HEAD + "class Forces(nn.Module):\n    def forward(self, energy, x):\n"
         "        return -torch.autograd.grad(energy.sum(), x)[0]\n",
         _HEAD + "def weighted_loss(net, x):\n    g = torch.autograd.grad(net(x).sum(), x)[0]\n"
@@ -143,6 +147,16 @@ class GradientWithoutGraph(Rule):
             "        return torch.stack(found).var(dim=0).sum()\n",
             (_FIRST + 3,),
         ),
+        Invalid(
+            _HEAD + "def forces(net, x):\n    return -torch.autograd.grad(net(x).sum(), x)[0]\n\n\n"
+            "def force_loss(net, x, wanted):\n    return (forces(net, x) - wanted).pow(2).mean()\n",
+            (_FIRST,),
+        ),
+        Invalid(
+            _HEAD + "def forces(net, x):\n    g, = torch.autograd.grad(net(x).sum(), x)\n    return -g\n\n\n"
+            "def fit(net, x, wanted):\n    loss = F.mse_loss(forces(net, x), wanted)\n    loss.backward()\n",
+            (_FIRST,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -167,27 +181,41 @@ class GradientWithoutGraph(Rule):
                 )
 
     def _end(self, file: FileContext, function: FunctionNode, call: ast.Call) -> ast.AST | None:
-        """Where the reduced gradient becomes a result, if it does."""
-        carried = _Carried(file, function, call)
-        for other in file.calls("backward"):
-            inside = file.enclosing_function(other) is function and isinstance(other.func, ast.Attribute)
-            if (
-                inside
-                and isinstance(other.func, ast.Attribute)
-                and carried.carries(other.func.value)
-                and carried.reduced
-            ):
-                return other
+        """Where the reduced gradient becomes a result, if it does: here, or in a loss that calls this function."""
         owner = file.parent(function)
-        names = [function.name, owner.name if isinstance(owner, ast.ClassDef) else ""]
         in_forward = function.name == "forward" and forward_code(file).module_of(function) is not None
-        meant = in_forward or any(_PENALTY.search(name) for name in names) or is_loss(file, function)
-        if not meant:
-            return None
-        for returned in file.returns_of(function):
-            if returned.value is not None and carried.carries(returned.value) and carried.reduced:
-                return returned
+        named = isinstance(owner, ast.ClassDef) and _PENALTY.search(owner.name) is not None
+        end = _result_of(file, function, call, meant=in_forward or named)
+        if end is not None or not _is_handed_out(file, function, call):
+            return end
+        for use in file.calls(function.name):
+            caller = file.enclosing_function(use)
+            if caller is not None and caller is not function and not file.grad_disabled(use):
+                end = _result_of(file, caller, use, meant=False)
+                if end is not None:
+                    return end
         return None
+
+
+def _is_handed_out(file: FileContext, function: FunctionNode, call: ast.Call) -> bool:
+    carried = _Carried(file, function, call)
+    return any(returned.value is not None and carried.carries(returned.value) for returned in file.returns_of(function))
+
+
+def _result_of(file: FileContext, function: FunctionNode, call: ast.Call, *, meant: bool) -> ast.AST | None:
+    """The `backward`, or the `return` of what is meant as a loss, that the reduced result of a call reaches."""
+    carried = _Carried(file, function, call)
+    for other in file.calls("backward"):
+        subject = other.func.value if isinstance(other.func, ast.Attribute) else None
+        inside = subject is not None and file.enclosing_function(other) is function
+        if inside and subject is not None and carried.carries(subject) and carried.reduced:
+            return other
+    if not (meant or _PENALTY.search(function.name) or is_loss(file, function)):
+        return None
+    for returned in file.returns_of(function):
+        if returned.value is not None and carried.carries(returned.value) and carried.reduced:
+            return returned
+    return None
 
 
 def _creates_graph(call: ast.Call) -> bool:
