@@ -54,7 +54,7 @@ class FactoryWithoutDevice(Rule):
             "`device=` in a `forward`, in methods that it calls and in functions of tensors, up to the operation that "
             "joins them with an input, a parameter or a buffer. Tensors that are moved first (`.to(x.device)`), that "
             "have no dimension, or that only serve as an index (`x[i]`) are left alone. In a file that mentions no "
-            "device at all, and in data preparation, it is a note."
+            "device at all, in data preparation, and in stand-ins for ONNX export (`_onnx_…`), it is a note."
         ),
         why_is_this_bad=(
             "The factory makes the tensor on the CPU. On a GPU the operation raises `Expected all tensors to be on "
@@ -152,7 +152,7 @@ class FactoryWithoutDevice(Rule):
         )
         meant_for_gpu = aware or join.crossed or typical
         aside = surroundings(file, join.node) is Surroundings.ASIDE
-        quiet = constant or loading or aside or not meant_for_gpu
+        quiet = constant or loading or aside or _is_for_export(file, join.node) or not meant_for_gpu
         shown = file.source(join.other) if join.other.lineno == join.other.end_lineno else "the model's tensor"
         made, met = f"torch.{terminal_name(call.func)}", f"line {join.node.lineno}"
         if terminal_name(call.func) == "cpu":
@@ -182,6 +182,12 @@ class FactoryWithoutDevice(Rule):
             related=((call, "made on the CPU here"),) if join.crossed else ((join.node, "joined here"),),
             fix=None if join.crossed else _with_device(file, call, join),
         )
+
+
+def _is_for_export(file: FileContext, node: ast.AST) -> bool:
+    """Whether a function stands in for another while ONNX traces the model, which is done on the CPU."""
+    function = file.enclosing_function(node)
+    return function is not None and "onnx" in function.name.lower().split("_")
 
 
 def _tensors_on_cpu(file: FileContext) -> Iterator[tuple[ast.Call, Iterator[Join]]]:

@@ -659,6 +659,10 @@ _LOWERED = frozenset(
 )
 
 
+# Layers that autocast leaves alone.
+_KEPT_AS_THEY_ARE = frozenset({"Embedding", "EmbeddingBag", "Dropout", "Identity", "ReLU", "Flatten", "MaxPool2d"})
+
+
 def _computes_in_low_precision(file: FileContext, call: ast.Call) -> bool:
     """Whether the block or the function that an autocast governs holds operations that autocast lowers."""
     block: ast.AST | None = next(
@@ -669,7 +673,10 @@ def _computes_in_low_precision(file: FileContext, call: ast.Call) -> bool:
     for node in ast.walk(block):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             return True
-        if isinstance(node, ast.Call) and (terminal_name(node.func) in _LOWERED or own_attribute(node.func)):
+        if not isinstance(node, ast.Call):
+            continue
+        own = own_attribute(node.func) and (file.values.layer(node) or "").rpartition(".")[2] not in _KEPT_AS_THEY_ARE
+        if own or terminal_name(node.func) in _LOWERED:
             return True
     return False
 

@@ -115,6 +115,25 @@ def test_the_norm_of_what_came_out_of_the_blocks_of_a_model_is_a_note() -> None:
     assert severities("GP103", model.format("mask", "block(x, mask)")) == [Severity.WARNING]
 
 
+def test_a_stand_in_for_export_may_work_on_the_cpu() -> None:
+    source = (
+        "def {}(x: torch.Tensor, n):\n    x = x.to(x.device)\n    zeros = torch.zeros(n, 4)\n"
+        "    return torch.cat([zeros, x])\n"
+    )
+    assert severities("GP602", source.format("_onnx_pad")) == [Severity.NOTE]
+    assert severities("GP602", source.format("_pad")) == [Severity.WARNING]
+
+
+def test_autocast_says_nothing_of_an_embedding() -> None:
+    source = (
+        "class Table(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.table = nn.{}(4, 4)\n\n    def forward(self, x):\n"
+        "        with torch.autocast('cuda', enabled=False):\n            return self.table(x)\n"
+    )
+    assert severities("GP619", source.format("Embedding")) == []
+    assert severities("GP619", source.format("Linear")) == [Severity.WARNING]
+
+
 def test_running_statistics_are_a_note() -> None:
     body = "    return torch.sqrt((x ** 2).mean(-1).clamp(min=0))\n"
     assert severities("GP103", "def update_running_stats(x):\n" + body) == [Severity.NOTE]
