@@ -279,10 +279,11 @@ class Placement:
 
     def _shows_tensor(self, name: ast.Name, *, in_forward: bool) -> bool:
         parent = self._file.parent(name)
+        if isinstance(parent, ast.BinOp):
+            return in_forward and self._is_factor_of_matrices(parent)
         if isinstance(parent, ast.Attribute):
-            if in_forward:
-                return parent.attr in _TENSOR_TRAITS or operations().is_tensor_method(parent.attr)
-            return parent.attr in _TENSOR_TRAITS - _ARRAY_TRAITS
+            of_tensor = in_forward and operations().is_tensor_method(parent.attr)
+            return of_tensor or parent.attr in (_TENSOR_TRAITS if in_forward else _TENSOR_TRAITS - _ARRAY_TRAITS)
         if isinstance(parent, ast.Call) and name in parent.args:
             qualified = self._file.qualified_name(parent.func) or ""
             if qualified.startswith("torch.nn.functional.") or terminal_name(parent.func) in LIKE:
@@ -290,6 +291,15 @@ class Placement:
             if in_forward and qualified.startswith("torch.") and name is parent.args[0]:
                 return terminal_name(parent.func) not in (*FACTORIES, "full", "is_tensor", "Size", "device")
             return in_forward and isinstance(parent.func, ast.Attribute) and self._submodule(parent.func) is not None
+        return False
+
+    def _is_factor_of_matrices(self, operation: ast.BinOp) -> bool:
+        """Whether `x @ …` is asked of it, perhaps times numbers: only a tensor with dimensions allows that."""
+        outer: ast.AST | None = operation
+        while isinstance(outer, ast.BinOp):
+            if isinstance(outer.op, ast.MatMult):
+                return True
+            outer = self._file.parent(outer)
         return False
 
     def _attribute_follows(self, attribute: ast.Attribute) -> bool:
@@ -449,8 +459,21 @@ def _is_ellipsis(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Constant) and expression.value is Ellipsis
 
 
+_FUNCTIONAL = "torch.nn.functional."
+_PLAIN_FUNCTIONS = frozenset(
+    {
+        *("normalize", "softmax", "log_softmax", "relu", "gelu", "silu", "elu", "leaky_relu", "softplus", "sigmoid"),
+        *("tanh", "logsigmoid", "dropout", "linear", "conv1d", "conv2d", "conv3d", "layer_norm", "group_norm", "pad"),
+        *("interpolate", "avg_pool2d", "adaptive_avg_pool2d", "one_hot", "scaled_dot_product_attention", "mish"),
+        *("batch_norm", "instance_norm", "grid_sample", "embedding", "unfold", "fold", "cosine_similarity", "glu"),
+    }
+)
+
+
 def returns_tensor(qualified: str) -> bool:
     """Whether a function of torch gives one tensor."""
+    if qualified.startswith(_FUNCTIONAL):
+        return qualified.removeprefix(_FUNCTIONAL) in _PLAIN_FUNCTIONS
     # With three arguments, which is how it joins tensors, `where` returns one tensor.
     return qualified == "torch.where" or operations().returns_one_tensor(qualified)
 

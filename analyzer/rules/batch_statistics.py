@@ -75,6 +75,11 @@ class ScaledByBatchExtreme(Rule):
         ),
         Invalid(_HEAD + _NET + "        return x / torch.max(x)\n", (_FIRST,)),
         Invalid(
+            _HEAD + _NET + "        s = (x - self.mean).square().sum(dim=1)\n        low, high = s.min(), s.max()\n"
+            "        return (s - low) / (high - low).clamp(min=1e-6)\n",
+            (_FIRST + 2,),
+        ),
+        Invalid(
             _HEAD + _NET + "        low, high = x.min(), x.max()\n        return self.fc((x - low) / (high - low))\n",
             (_FIRST + 1,),
         ),
@@ -107,6 +112,8 @@ def _scaled(file: FileContext, division: ast.BinOp) -> ast.Name | None:
         top = top.left
     if not isinstance(top, ast.Name):
         return None
+    if isinstance(bottom, ast.Call) and terminal_name(bottom.func) in ("clamp", "clamp_min", "clip"):
+        bottom = bottom.func.value if isinstance(bottom.func, ast.Attribute) else bottom
     if isinstance(bottom, ast.BinOp) and isinstance(bottom.op, ast.Add):
         bottom = bottom.left
     if isinstance(bottom, ast.BinOp) and isinstance(bottom.op, ast.Sub):
@@ -138,7 +145,20 @@ def _is_batched(file: FileContext, forward: FunctionNode, name: ast.Name) -> boo
     if len(definitions) != 1 or definitions[0].element is not None:
         return False
     value = definitions[0].value
-    return isinstance(value, ast.Call) and file.source(value.func).startswith("self.")
+    if isinstance(value, ast.Call) and file.source(value.func).startswith("self."):
+        return True
+    # Computed, axis by axis, from the input: `(x - self.mean).square().sum(dim=1)`.
+    return isinstance(value, ast.Call) and _reduces_axes(value) and _input_of(file, value, forward)
+
+
+def _reduces_axes(value: ast.Call) -> bool:
+    return terminal_name(value.func) in ("sum", "mean", "norm", "amax") and keyword(value, "dim") is not None
+
+
+def _input_of(file: FileContext, value: ast.Call, forward: FunctionNode) -> bool:
+    first = next((parameter.arg for parameter in parameters(forward)[1:]), None)
+    names = [node for node in ast.walk(value) if isinstance(node, ast.Name) and node.id == first]
+    return bool(names) and not any(file.values.definitions(name) for name in names)
 
 
 class WeightsOfAnotherAxis(Rule):

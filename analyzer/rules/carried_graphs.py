@@ -36,8 +36,8 @@ class LossKeptWithGraph(Rule):
     triggers = ("backward",)
     documentation = Documentation(
         what_it_does=(
-            "Finds loops that call `loss.backward()` and also keep the loss beyond the turn: `total += loss`, "
-            "`losses.append(loss)`, without `.item()` or `.detach()`."
+            "Finds loops and methods that call `loss.backward()` and also keep the loss beyond the turn or the call: "
+            "`total += loss`, `self.losses.append(loss)`, without `.item()` or `.detach()`."
         ),
         why_is_this_bad=(
             "The kept tensor holds on to the graph of its batch, and a sum to the graphs of all batches: memory grows "
@@ -68,6 +68,10 @@ class LossKeptWithGraph(Rule):
         _HEAD + "def train(net, optimizer, batches):\n    for x in batches:\n        optimizer.zero_grad()\n"
         "        loss = net(x).mean()\n        loss += net(x).pow(2).mean()\n        loss.backward()\n"
         "        optimizer.step()\n",
+        # one step, and what it returns
+        _HEAD + "class Trainer:\n    def step(self, x):\n        self.optimizer.zero_grad()\n"
+        "        losses = []\n        loss = self.net(x).mean()\n        losses.append(loss)\n"
+        "        loss.backward()\n        self.optimizer.step()\n        return losses\n",
         # other things are counted
         _HEAD + _LOOP + "        total += len(x)\n    return total\n",
         _HEAD + _LOOP + "        total += loss.shape[0]\n    return total\n",
@@ -91,12 +95,18 @@ class LossKeptWithGraph(Rule):
             "            self.optimizer.step()\n            self.history.append(loss)\n",
             (12,),
         ),
+        Invalid(
+            _HEAD + "class Trainer:\n    def step(self, x):\n        self.optimizer.zero_grad()\n"
+            "        loss = self.net(x).mean()\n        loss.backward()\n        self.optimizer.step()\n"
+            "        self.total += loss\n",
+            (11,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         for events in training_events(file).values():
             for backward in of_act(events, Act.BACKWARD):
-                if isinstance(backward.subject, ast.Name) and backward.loop is not None:
+                if isinstance(backward.subject, ast.Name):
                     yield from self._kept(file, backward, backward.subject.id)
 
     def _kept(self, file: FileContext, backward: Event, loss: str) -> Iterator[Hit]:
@@ -113,7 +123,10 @@ class LossKeptWithGraph(Rule):
 def _keepings(file: FileContext, backward: Event, loss: str) -> Iterator[tuple[ast.Name, str]]:
     """(the name of the loss, what keeps it) wherever the loop of a backward adds the loss to something older."""
     loop = backward.loop
-    if not isinstance(loop, LOOPS) or is_true(keyword(backward.call, "retain_graph")):
+    if is_true(keyword(backward.call, "retain_graph")):
+        return
+    if not isinstance(loop, LOOPS):
+        yield from _kept_by_object(file, backward, loss)
         return
     fresh = {
         name.id
@@ -130,6 +143,20 @@ def _keepings(file: FileContext, backward: Event, loss: str) -> Iterator[tuple[a
         if exclusive(path, backward.path) or not _has_graph(file, name):
             continue
         yield name, keeper
+
+
+def _kept_by_object(file: FileContext, backward: Event, loss: str) -> Iterator[tuple[ast.Name, str]]:
+    """The same in a method that takes one step: what it adds to an attribute outlives the call."""
+    if isinstance(backward.scope, ast.Module):
+        return
+    for name in file.nodes_in(backward.scope, ast.Name):
+        if name.id != loss or not isinstance(name.ctx, ast.Load) or file.grad_disabled(name):
+            continue
+        keeper = _keeper(file, name, loss)
+        if keeper is None or not keeper.startswith("self.") or not _has_graph(file, name):
+            continue
+        if not exclusive(path_of(file, name, backward.scope), backward.path):
+            yield name, keeper
 
 
 def _names_in(file: FileContext, loop: ast.AST, event: Event) -> list[ast.Name]:

@@ -6,6 +6,7 @@ What breaks was measured on torch 2.13, one call at a time; the numbers of the b
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
@@ -190,6 +191,7 @@ class DataDependentShape(_GraphBreak):
         Invalid(_COMPILED + "return x.nonzero()\n", (_LINE,)),
         Invalid(_COMPILED + "return x[x > 0].sum()\n", (_LINE,)),
         Invalid(_COMPILED + "keep = x.abs() > 1\n    return x[keep]\n", (_LINE + 1,)),
+        Invalid(_COMPILED + "return x[mask].sum() + x[~mask].mean()\n", (_LINE, _LINE)),
         Invalid(_COMPILED + "return torch.unique(x)\n", (_LINE,)),
         Invalid(_COMPILED + "return torch.masked_select(x, mask)\n", (_LINE,)),
         Invalid(_COMPILED + "rows = torch.where(x > 0)\n    return rows\n", (_LINE,)),
@@ -207,6 +209,8 @@ class DataDependentShape(_GraphBreak):
                 yield hit
 
 
+# Parameters with these names are boolean masks.
+_MASK = re.compile(r"(^|_)(mask|valid|keep|is_valid)$")
 _TENSOR_KINDS = (Kind.TENSOR, Kind.INTEGER_TENSOR, Kind.BOOLEAN_TENSOR)
 _SIZED_BY_DATA = ("nonzero", "unique", "unique_consecutive", "masked_select", "argwhere", "bincount", "where")
 
@@ -238,8 +242,13 @@ def _masked_reads(file: FileContext) -> Iterator[ast.Subscript]:
                 index = file.values.single_definition(index) or index
             if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.Invert):
                 index = index.operand
-            if isinstance(index, ast.Compare) and file.values.value(index).kind is Kind.BOOLEAN_TENSOR:
+            compared = isinstance(index, ast.Compare) and file.values.value(index).kind is Kind.BOOLEAN_TENSOR
+            if compared or _is_given_mask(file, index):
                 yield subscript
+
+
+def _is_given_mask(file: FileContext, index: ast.expr) -> bool:
+    return isinstance(index, ast.Name) and _MASK.search(index.id) is not None and not file.values.definitions(index)
 
 
 class SideEffectInCompiledCode(_GraphBreak):

@@ -264,6 +264,11 @@ class ModeSetInInit(Rule):
     invalid = (
         Invalid(documentation.faulty_example, (10,)),
         Invalid(
+            _HEAD + "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))\n        self.body.eval()\n",
+            (10,),
+        ),
+        Invalid(
             _HEAD + "class Net(nn.Module):\n    def __init__(self, body):\n        super().__init__()\n"
             "        self.body = body\n        for m in self.body.modules():\n"
             "            if isinstance(m, nn.BatchNorm2d):\n                m.eval()\n",
@@ -292,6 +297,12 @@ def _has_mode(file: FileContext, call: ast.Call, layer: ast.expr) -> bool:
     made = maker(file, layer)
     name = (file.qualified_name(made.func) or "").rpartition(".")[2] if made is not None else ""
     if name.startswith(_PARTS_WITH_MODE):
+        return True
+    if (
+        made is not None
+        and name in ("Sequential", "ModuleList")
+        and re.search(rf"\b({'|'.join(_PARTS_WITH_MODE)})", file.source(made))
+    ):
         return True
     tests = [outer.test for outer in file.ancestors(call) if isinstance(outer, ast.If)]
     return any("isinstance" in file.source(test) and "Norm" in file.source(test) for test in tests)

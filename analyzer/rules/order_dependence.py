@@ -324,9 +324,9 @@ class UndeterminedSign(Rule):
     triggers = ("svd(", "eigh(", "lowrank(", "eig(")
     documentation = Documentation(
         what_it_does=(
-            "Finds vectors of `svd`, `eigh` and `pca_lowrank` in what a module runs that are multiplied into a result "
-            "once, with nothing that settles their sign. Products with a second factor of the same decomposition "
-            "(where signs cancel), squares and code that fixes signs are left alone."
+            "Finds vectors of `svd`, `eigh` and `pca_lowrank` in what a module runs that are multiplied into a result, "
+            "or returned, once, with nothing that settles their sign. Products with a second factor of the same "
+            "decomposition (where signs cancel), squares and code that fixes signs are left alone."
         ),
         why_is_this_bad=(
             "Each vector is determined up to its sign only, and CPU, GPU and another version of the library choose "
@@ -365,6 +365,11 @@ class UndeterminedSign(Rule):
             "        return torch.matmul(x, v[:, -2:])\n",
             (7,),
         ),
+        Invalid(
+            _HEAD + "class Places(nn.Module):\n    def forward(self, x):\n        _, v = torch.linalg.eigh(x)\n"
+            "        return v[:, 1:3]\n",
+            (7,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -389,25 +394,37 @@ class UndeterminedSign(Rule):
             if len(used) != 1 or any(len(loads) != 1 for loads in used.values()):
                 continue
             (name, loads), *_ = used.items()
-            product = _product_with(file, loads[0])
+            product = _product_with(file, loads[0]) or _returned_as(file, loads[0])
             if product is not None:
                 yield Hit(
                     statement,
                     f"The vectors in `{name}` are determined up to their sign only, and line {product.lineno} "
-                    "multiplies them into the result: it flips from device to device. Settle the signs first.",
+                    "puts them into the result: it flips from device to device. Settle the signs first.",
                     hypothesis={"variable": name, "symbol": file.symbol(call)},
-                    related=((product, "multiplied into the result here"),),
+                    related=((product, "put into the result here"),),
                 )
 
 
-def _product_with(file: FileContext, load: ast.expr) -> ast.expr | None:
-    """The matrix product that a variable, or a part of it, is a factor of."""
+def _around_part(file: FileContext, load: ast.expr) -> ast.AST | None:
+    """What stands around a variable and the parts that are taken of it: `v`, `v[:, :2]`, `v.T`."""
     node: ast.AST = load
     parent = file.parent(node)
     while isinstance(parent, (ast.Subscript, ast.Attribute)) and parent.value is node:
         call = file.parent(parent)
         node = call if isinstance(call, ast.Call) and call.func is parent else parent
         parent = file.parent(node)
+    return parent
+
+
+def _returned_as(file: FileContext, load: ast.expr) -> ast.Return | None:
+    """The `return` of a `forward` whose value is a variable or a part of it."""
+    parent, function = _around_part(file, load), file.enclosing_function(load)
+    return parent if isinstance(parent, ast.Return) and function is not None and function.name == "forward" else None
+
+
+def _product_with(file: FileContext, load: ast.expr) -> ast.expr | None:
+    """The matrix product that a variable, or a part of it, is a factor of."""
+    parent = _around_part(file, load)
     if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.MatMult):
         return parent
     if isinstance(parent, ast.Call) and terminal_name(parent.func) in ("matmul", "mm", "bmm", "einsum"):

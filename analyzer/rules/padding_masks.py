@@ -22,6 +22,7 @@ _NET = (
     "    def forward(self, x, tokens, lengths, pad):\n"
 )
 _FIRST = 12
+_ATTENTION = "torch.nn.MultiheadAttention"
 _PADDING = re.compile(r"(^|_)pad", re.IGNORECASE)
 _IGNORED = frozenset({"key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask"})
 
@@ -35,11 +36,12 @@ class InvertedPaddingMask(Rule):
     confidence = Confidence.HIGH
     settled_by = ("batch_consistency",)
     fix = FixSafety.UNSAFE
-    triggers = ("padding_mask", "scaled_dot_product_attention")
+    triggers = ("padding_mask", "scaled_dot_product_attention", "MultiheadAttention")
     documentation = Documentation(
         what_it_does=(
             "Finds `key_padding_mask=(tokens != pad)` and `key_padding_mask=(arange < lengths)` in calls of torch's "
-            "attention and transformer layers, and `attn_mask=(tokens == pad)` for `scaled_dot_product_attention`."
+            "attention and transformer layers, `attn_mask=(tokens == pad)` for `scaled_dot_product_attention`, and "
+            "boolean triangles that hide the past instead of the future."
         ),
         why_is_this_bad=(
             "`key_padding_mask` is True where a key is to be ignored; the boolean mask of "
@@ -56,6 +58,13 @@ class InvertedPaddingMask(Rule):
         _HEAD + _NET + "        hide = torch.arange(9)[None] >= lengths[:, None]\n"
         "        return self.attn(x, x, x, key_padding_mask=hide)[0]\n",
         _HEAD + _NET + "        return F.scaled_dot_product_attention(x, x, x, attn_mask=(tokens != pad)[:, None])\n",
+        _HEAD + _NET + "        seen = torch.ones(9, 9, dtype=torch.bool).tril()\n"
+        "        return F.scaled_dot_product_attention(x, x, x, attn_mask=seen)\n",
+        _HEAD + _NET + "        future = torch.triu(torch.ones(9, 9), diagonal=1).bool()\n"
+        "        return self.attn(x, x, x, attn_mask=future)[0]\n",
+        # added to the scores
+        _HEAD + _NET + "        future = torch.full((9, 9), -1e4).triu(1)\n"
+        "        return F.scaled_dot_product_attention(x, x, x, attn_mask=future)\n",
         # nothing is known of the mask, or of the layer
         _HEAD + _NET + "        return self.attn(x, x, x, key_padding_mask=tokens)[0]\n",
         _HEAD + _NET + "        return other(x, key_padding_mask=tokens != pad)\n",
@@ -77,6 +86,21 @@ class InvertedPaddingMask(Rule):
             _HEAD + _NET + "        return F.scaled_dot_product_attention(x, x, x, (tokens == pad)[:, None, None])\n",
             (_FIRST,),
         ),
+        Invalid(
+            _HEAD + _NET + "        here = torch.arange(9)[None, :] < tokens[:, None]\n"
+            "        return self.attn(x, x, x, key_padding_mask=here)[0]\n",
+            (_FIRST + 1,),
+        ),
+        Invalid(
+            _HEAD + _NET + "        future = torch.ones(9, 9, dtype=torch.bool).triu(1)\n"
+            "        return F.scaled_dot_product_attention(x, x, x, attn_mask=future)\n",
+            (_FIRST + 1,),
+        ),
+        Invalid(
+            _HEAD + _NET + "        seen = torch.tril(torch.ones(9, 9, dtype=torch.bool))\n"
+            "        return self.attn(x, x, x, attn_mask=seen)[0]\n",
+            (_FIRST + 1,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -86,7 +110,7 @@ class InvertedPaddingMask(Rule):
                 continue
             source, _ = found
             meaning = "is True where a key is to be ignored" if hides else "is True where a key takes part"
-            selects = "the padding" if found[1] else "the real tokens"
+            selects = "what is to be hidden" if found[1] else "what is to be seen"
             yield Hit(
                 mask,
                 f"The mask {meaning}, but this one is True for {selects}: attention works on the wrong places. Turn "
@@ -104,6 +128,8 @@ def _masks(file: FileContext) -> Iterator[tuple[ast.expr, bool]]:
             name = made_by(file, call.func) or ""
             if name.startswith("torch.nn.") and ("Transformer" in name or name.endswith("MultiheadAttention")):
                 yield item.value, True
+        elif item.arg == "attn_mask" and isinstance(call, ast.Call) and made_by(file, call.func) == _ATTENTION:
+            yield item.value, True
     for call in file.calls("scaled_dot_product_attention"):
         mask = argument(call, 3, "attn_mask")
         if mask is not None and (file.qualified_name(call.func) or "").startswith("torch."):
@@ -137,9 +163,9 @@ def _is_conversion(call: ast.Call) -> bool:
 
 
 def _is_padding(file: FileContext, made: ast.expr) -> bool | None:
-    """Whether a comparison is True for the padding (`tokens == pad`, `arange >= lengths`), or for the rest."""
-    if isinstance(made, ast.Call) and terminal_name(made.func) in ("eq", "ne") and len(made.args) == 1:
-        return terminal_name(made.func) == "eq" if _names_padding(made.args[0]) else None
+    """Whether a mask is True for what is to be hidden (`tokens == pad`, `arange >= lengths`), or for the rest."""
+    if isinstance(made, ast.Call):
+        return _is_called_padding(file, made)
     if not isinstance(made, ast.Compare) or len(made.ops) != 1:
         return None
     operator, left, right = made.ops[0], made.left, made.comparators[0]
@@ -152,12 +178,41 @@ def _is_padding(file: FileContext, made: ast.expr) -> bool | None:
     return None
 
 
+def _is_called_padding(file: FileContext, made: ast.Call) -> bool | None:
+    name = terminal_name(made.func)
+    if name in ("triu", "tril"):
+        return _hides_future(file, made)
+    if name in ("eq", "ne") and len(made.args) == 1 and _names_padding(made.args[0]):
+        return name == "eq"
+    return None
+
+
+def _hides_future(file: FileContext, made: ast.Call) -> bool | None:
+    """True for the boolean upper triangle above the diagonal (the future), False for the lower one with it."""
+    is_method = isinstance(made.func, ast.Attribute) and file.qualified_name(made.func) is None
+    diagonal = argument(made, 0 if is_method else 1, "diagonal")
+    above = isinstance(diagonal, ast.Constant) and diagonal.value == 1
+    if "bool" not in file.source(made):
+        return None
+    if terminal_name(made.func) == "triu":
+        return True if above else None
+    return False if diagonal is None else None
+
+
 def _names_padding(side: ast.expr) -> bool:
     return isinstance(side, (ast.Name, ast.Attribute)) and _PADDING.search(terminal_name(side) or "") is not None
 
 
 def _is_lengths(file: FileContext, side: ast.expr) -> bool:
-    return re.search(r"len", file.source(side)) is not None
+    """A name that speaks of lengths, or one number for each sample, made a column: `counts[:, None]`."""
+    if re.search(r"len", file.source(side)) is not None:
+        return True
+    if isinstance(side, ast.Call) and isinstance(side.func, ast.Attribute) and side.func.attr == "unsqueeze":
+        return isinstance(side.func.value, ast.Name)
+    if not isinstance(side, ast.Subscript) or not isinstance(side.value, ast.Name):
+        return False
+    index = side.slice
+    return isinstance(index, ast.Tuple) and any(isinstance(i, ast.Constant) and i.value is None for i in index.elts)
 
 
 def _is_range(file: FileContext, side: ast.expr) -> bool:

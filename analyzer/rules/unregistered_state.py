@@ -99,6 +99,21 @@ class UnregisteredTensor(Rule):
         Invalid(_module("self.gain = torch.ones(4, device='cpu')", "return self.up(x) * self.gain"), (_FIRST,)),
         Invalid(_module("self.mean = torch.zeros(4)", "self.mean.mul_(0.9)\nreturn self.up(x)"), (_FIRST,)),
         Invalid(_module("self.count = torch.zeros(1)", _COUNT), (_FIRST,)),
+        Invalid(_module("self.waves = torch.randn(4, 4) * 2", "return torch.sin(3.0 * x @ self.waves.t())"), (_FIRST,)),
+        Invalid(
+            _module(
+                "self.queue = F.normalize(torch.randn(9, 4), dim=1)",
+                "q = F.normalize(self.up(x), dim=1)\nreturn q @ self.queue.clone().t()",
+            ),
+            (_FIRST,),
+        ),
+        Invalid(
+            _module(
+                "self.queue = F.normalize(torch.randn(9, 4), dim=1)",
+                "self.queue[:2] = x[:2].detach()\nreturn self.up(x)",
+            ),
+            (_FIRST,),
+        ),
         Invalid(
             _module("self.gains = [torch.ones(4), torch.zeros(4)]", "return self.up(x) * self.gains[0]"), (_FIRST,)
         ),
@@ -191,7 +206,8 @@ def _is_tensor(file: FileContext, value: ast.expr) -> bool:
     """Whether a value comes straight from a tensor factory."""
     if isinstance(value, ast.Call):
         qualified = file.qualified_name(value.func) or ""
-        return qualified.startswith("torch.") and qualified.count(".") == 1 and terminal_name(value.func) in FACTORIES
+        if qualified.startswith("torch.") and qualified.count(".") == 1 and terminal_name(value.func) in FACTORIES:
+            return True
     return placement(file).made_on_cpu(value) is not None
 
 
