@@ -180,6 +180,19 @@ class FileContext:
                 table.setdefault(name.id, []).append(name)
         return table
 
+    def names_in(self, scope: FunctionNode, name: str) -> list[ast.Name]:
+        """Every place inside a function, nested ones included, that reads or writes a name, in source order."""
+        table = self._names_in.get(scope)
+        if table is None:
+            table = self._names_in[scope] = {}
+            for node in self.index.nodes_in(scope, ast.Name):
+                table.setdefault(node.id, []).append(node)
+        return table.get(name, [])
+
+    @cached_property
+    def _names_in(self) -> dict[ast.AST, dict[str, list[ast.Name]]]:
+        return {}
+
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self.index.parents.get(node)
 

@@ -39,13 +39,15 @@ def _find(file: FileContext) -> Iterator[MissingUse]:
     uses = [*found.imports, *found.chains]
     if not uses:
         return
+    missed = [(node, dotted, item) for node, dotted in uses if (item := names().missing(dotted)) is not None]
+    if not missed:
+        return
     asked = asked_names(file)
     stored = [node for node in file.nodes(ast.Attribute) if isinstance(node.ctx, (ast.Store, ast.Del))]
     settled = {file.qualified_name(node) for node in stored}
     devices = {device for _, dotted in uses if (device := _foreign_device(dotted)) is not None}
-    for node, dotted in uses:
-        missing = names().missing(dotted)
-        if missing is None or missing.name in asked:
+    for node, dotted, missing in missed:
+        if missing.name in asked:
             continue
         full = f"{missing.parent}.{missing.name}"
         if full in settled or full in devices or is_unread_annotation(file, node):

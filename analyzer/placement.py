@@ -64,7 +64,6 @@ class Placement:
         self._code = code
         self._follows: dict[ast.expr, bool] = {}
         self._pending: set[ast.AST] = set()
-        self._loads: dict[FunctionNode, dict[str, list[ast.Name]]] = {}
 
     # --- where tensors are made ---------------------------------------------------------------------------------
 
@@ -182,13 +181,7 @@ class Placement:
 
     def loads(self, function: FunctionNode, name: str) -> list[ast.Name]:
         """The places of a function that read a name."""
-        table = self._loads.get(function)
-        if table is None:
-            table = self._loads[function] = {}
-            for node in self._file.nodes_in(function, ast.Name):
-                if isinstance(node.ctx, ast.Load):
-                    table.setdefault(node.id, []).append(node)
-        return table.get(name, [])
+        return [node for node in self._file.names_in(function, name) if isinstance(node.ctx, ast.Load)]
 
     # --- what lies with the model -------------------------------------------------------------------------------
 

@@ -146,8 +146,10 @@ class MissingZeroGrad(Rule):
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
-        if _KNOWN_WRAPPERS.search(file.text):
-            return
+        found = list(self._found(file))
+        return [] if found and _KNOWN_WRAPPERS.search(file.text) else found
+
+    def _found(self, file: FileContext) -> Iterator[Hit]:
         for scope, events in training_events(file).items():
             backwards, steps = of_act(events, Act.BACKWARD), [event for event in events if event.steps_parameters]
             if backwards and steps and of_act(events, Act.CLEAR):

@@ -142,6 +142,8 @@ class WrongStraightThrough(Rule):
         return None if is_part else whole
 
     def _judged(self, file: FileContext, whole: ast.expr) -> Iterable[Hit]:
+        if not _may_be_estimator(whole):
+            return
         total = _Sum()
         if not total.add(whole, 1, live=True) or len(total.terms) != 2 or file.grad_disabled(whole):
             return
@@ -176,6 +178,14 @@ def _cancelled(first: _Term, second: _Term) -> tuple[_Term, _Term] | None:
         if (soft.value, hard.value) == (0, 1) and without_gradient and soft.detached:
             return soft, hard
     return None
+
+
+def _may_be_estimator(whole: ast.expr) -> bool:
+    """Whether there are more than two plain terms: `a + b` alone, nothing of it detached, is what it says."""
+    if not isinstance(whole, ast.BinOp):
+        return True
+    sides = (whole.left, whole.right)
+    return any(_detached(side) is not None or isinstance(side, ast.BinOp) for side in sides)
 
 
 def _fault(total: _Sum, soft: _Term, hard: _Term, *, returned: bool) -> str | None:

@@ -204,10 +204,20 @@ _MAKES_PARAMETERS = re.compile(r"\bnn\.(Linear|Conv|Parameter\(|Embedding|LSTM|G
 
 def _is_trained_class(file: FileContext, name: str) -> bool:
     """Whether a name is a module class of the file that makes parameters itself."""
-    found = [node for node in file.nodes(ast.ClassDef) if node.name == name]
-    if len(found) != 1 or not any((dotted_name(base) or "") in _MODULE_BASES for base in found[0].bases):
-        return False
-    return _MAKES_PARAMETERS.search(file.source(found[0])) is not None
+    return name in file.once(_trained_classes)
+
+
+def _trained_classes(file: FileContext) -> frozenset[str]:
+    found: dict[str, list[ast.ClassDef]] = {}
+    for node in file.nodes(ast.ClassDef):
+        found.setdefault(node.name, []).append(node)
+    return frozenset(
+        name
+        for name, nodes in found.items()
+        if len(nodes) == 1
+        and any((dotted_name(base) or "") in _MODULE_BASES for base in nodes[0].bases)
+        and _MAKES_PARAMETERS.search(file.source(nodes[0])) is not None
+    )
 
 
 def _listed(layers: ast.expr) -> Iterator[ast.Call]:
@@ -389,8 +399,8 @@ def _is_dead(file: FileContext, target: ast.Name, forward: FunctionNode) -> bool
     if target.id == "_" or target.id.startswith("_unused"):
         return False
     statement = file.statement(target)
-    for name in file.nodes_in(forward, ast.Name):
-        if name.id != target.id or (isinstance(name.ctx, ast.Store) and not _is_read_too(file, name)):
+    for name in file.names_in(forward, target.id):
+        if isinstance(name.ctx, ast.Store) and not _is_read_too(file, name):
             continue
         if isinstance(name.ctx, ast.Del) or file.enclosing_function(name) is not forward:
             return False

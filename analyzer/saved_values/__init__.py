@@ -125,8 +125,8 @@ def _is_container(file: FileContext, function: FunctionNode, written: ast.expr) 
         return False
     else:
         made = False
-    for name in file.nodes_in(function, ast.Name):
-        if name.id == written.id and isinstance(name.ctx, ast.Store):
+    for name in file.names_in(function, written.id):
+        if isinstance(name.ctx, ast.Store):
             assignment = file.parent(name)
             if not isinstance(assignment, (ast.Assign, ast.AnnAssign)) or not _makes_container(assignment.value):
                 return False

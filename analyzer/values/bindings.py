@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from analyzer.syntax import FunctionNode
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_WITH_BLOCKS = frozenset(
+    {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match}
+)
 _Path = tuple[tuple[ast.AST, str], ...]
 
 
@@ -59,6 +62,10 @@ class FunctionBindings:
         if place is None:
             return list(bindings), False
         order, path = place
+        if len(bindings) == 1 and bindings[0].index is None:
+            other_order, other_path = self._places[bindings[0].statement]
+            if other_order < order and path[: len(other_path)] == other_path:
+                return [bindings[0]], False  # assigned once, in this block or in one around it: two names in three
         found: list[Binding] = []
         dominating: _Path | None = None
         hidden_by: list[_Path] = []
@@ -114,7 +121,7 @@ class FunctionBindings:
         for statement in block:
             self._places[statement] = (len(self._places), path)
             self._bind(statement)
-            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if type(statement) not in _WITH_BLOCKS:
                 continue
             for field in ("body", "orelse", "finalbody"):
                 inner = getattr(statement, field, None)
@@ -134,6 +141,8 @@ class FunctionBindings:
         if isinstance(statement, ast.Assign):
             for target in statement.targets:
                 self._bind_target(target, statement.value, statement)
+        elif isinstance(statement, ast.Expr):
+            self._bind_in_place(statement)
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             self._bind_target(statement.target, statement.value, statement)
         elif isinstance(statement, ast.AugAssign):
@@ -148,8 +157,6 @@ class FunctionBindings:
             for item in statement.items:
                 if item.optional_vars is not None:
                     self._bind_target(item.optional_vars, None, statement)
-        elif isinstance(statement, ast.Expr):
-            self._bind_in_place(statement)
 
     def _bind_in_place(self, statement: ast.Expr) -> None:
         """`x.clamp_(min=1)` leaves in `x` what the call returns."""
