@@ -96,8 +96,11 @@ def _is_fresh(expression: ast.expr) -> bool:
 
 def _other_uses(file: FileContext, given: ast.Name) -> Iterator[ast.Name]:
     """Where the name is read after the call, or gets a second name before it."""
-    for other in file.loads_by_function.get((file.enclosing_function(given), given.id), ()):
-        if other is given or isinstance(file.parent(other), ast.Attribute):
+    function = file.enclosing_function(given)
+    for other in file.loads.get(given.id, ()):
+        if other is given or file.enclosing_function(other) is not function:
+            continue
+        if isinstance(file.parent(other), ast.Attribute):
             continue
         if (other.lineno, other.col_offset) > (given.lineno, given.col_offset) or isinstance(
             file.parent(other), (ast.Assign, ast.Tuple, ast.List)

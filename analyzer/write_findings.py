@@ -27,6 +27,8 @@ _WITHOUT_GRADIENTS = re.compile(
 # These run a trained model: codecs, beam search, sampling. A backward would raise there, but none is meant.
 _INFERENCE_NAMES = re.compile(r"compress|decode|recogni[sz]e|beam|generat|infer|predict|sampl|evaluate|visuali[sz]e")
 
+_SAYS_INFERENCE = re.compile(r"\bonly (for|during|in|at) inference\b|\binference[- ]only\b", re.IGNORECASE)
+
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -42,7 +44,7 @@ def judged(
     file: FileContext, function: FunctionNode, degree: Differentiable, *, in_forward: bool
 ) -> tuple[Severity | None, Confidence] | None:
     """(severity, None for the rule's own; confidence) by how sure it is that gradients flow; None to stay silent."""
-    if _INFERENCE_NAMES.search(function.name.lower()):
+    if _INFERENCE_NAMES.search(function.name.lower()) or _says_inference_only(file, function):
         return Severity.NOTE, Confidence.LOW
     if degree is Differentiable.CERTAIN:
         return None, Confidence.HIGH
@@ -53,6 +55,12 @@ def judged(
     if _WITHOUT_GRADIENTS.search(file.path.lower()) or function.name.startswith(("init", "reset", "_init")):
         return None
     return Severity.NOTE, Confidence.LOW
+
+
+def _says_inference_only(file: FileContext, function: FunctionNode) -> bool:
+    """Whether the docstring, or the comment before the first statement, keeps a function from training."""
+    comment = file.line(function.body[0].lineno - 1).partition("#")[2]
+    return _SAYS_INFERENCE.search(f"{comment} {ast.get_docstring(function, clean=False) or ''}") is not None
 
 
 def operation_name(name: str) -> str:

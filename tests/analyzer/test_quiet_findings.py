@@ -134,6 +134,25 @@ def test_autocast_says_nothing_of_an_embedding() -> None:
     assert severities("GP619", source.format("Linear")) == [Severity.WARNING]
 
 
+@pytest.mark.parametrize(
+    ("remark", "expected"),
+    [
+        ("# only for inference\n", Severity.NOTE),
+        ('"""Inference only."""\n', Severity.NOTE),
+        ("# quick\n", Severity.ERROR),
+        ('"""Also used in inference."""\n', Severity.ERROR),
+    ],
+)
+def test_a_function_that_says_it_never_trains_may_write_what_autograd_saved(remark: str, expected: Severity) -> None:
+    source = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.up = nn.Linear(4, 4)\n\n    def forward(self, x):\n        "
+        + remark
+        + "        x = x.clone()\n        x[:, :4] = self.up(x[:, :4])\n        return x\n"
+    )
+    assert severities("GP405", source) == [expected]
+
+
 def test_running_statistics_are_a_note() -> None:
     body = "    return torch.sqrt((x ** 2).mean(-1).clamp(min=0))\n"
     assert severities("GP103", "def update_running_stats(x):\n" + body) == [Severity.NOTE]
