@@ -338,7 +338,8 @@ def _overlaps(file: FileContext) -> Iterator[Hit]:
             node=singular.node,
             message=(
                 f"`{shown(file, singular.operand)}` is zero where both {'masks' if of_masks else 'boxes'} are empty: "
-                "the score is 0 / 0 = NaN there, and so is every gradient. Add the same small number above and below the line."
+                "the score is 0 / 0 = NaN there, and so is every gradient. Add the same small number above and below "
+                "the line."
             ),
             confidence=Confidence.MEDIUM,
             hypothesis=hypothesis(file, singular),

@@ -12,6 +12,7 @@ from analyzer.layers import Content, module_attributes
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.saved_values import Differentiable, Kept, Overwrite, Route, overwrites
 from analyzer.syntax import dotted_name
+from analyzer.weights_rewritten import rewritten_weights
 from analyzer.write_findings import judged, operation_name, out_of_place, result_replaces
 
 _HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
@@ -82,6 +83,12 @@ def _without_inplace(file: FileContext, found: Overwrite) -> Replacement | None:
     return None
 
 
+_CLIPPED = (
+    _HEAD + "def fit(net, other, x, opt):\n    {before}    for p in net.parameters():\n"
+    "        p.data.clamp_(-1, 1)\n    {after}\n"
+)
+
+
 class DataWrite(Rule):
     """A write through `.data` to a tensor whose values autograd has kept."""
 
@@ -95,7 +102,8 @@ class DataWrite(Rule):
     documentation = Documentation(
         what_it_does=(
             "Finds writes through `x.data` (`x.data.mul_(2)`, `x.data[0] = 1`, `x.data += y`) after an operation of "
-            "the same function has kept `x` for backward. Initialisation, optimizers and updates of running averages "
+            "the same function has kept `x` for backward, and such writes to all parameters of a model between its "
+            "call and the backward. Initialisation, optimizers and updates of running averages "
             "write before any operation has kept the tensor, and are left alone."
         ),
         why_is_this_bad=(
@@ -114,6 +122,11 @@ class DataWrite(Rule):
         _HEAD + "def init(module):\n    module.weight.data.normal_(0, 0.02)\n    module.bias.data.zero_()\n",
         _HEAD + "def update(model, teacher, m):\n    for p, q in zip(model.parameters(), teacher.parameters()):\n"
         "        q.data.mul_(m).add_((1 - m) * p.detach().data)\n",
+        _CLIPPED.format(before="loss = net(x).mean()\n    loss.backward()\n", after="opt.step()"),
+        _CLIPPED.format(before="pass\n", after="net(x).mean().backward()"),
+        _CLIPPED.format(before="with torch.no_grad():\n        y = net(x)\n", after="(y - x).mean().backward()"),
+        _CLIPPED.format(before="loss = net(x).mean()\n", after="net(x).mean().backward()"),
+        _CLIPPED.format(before="loss = other(x).mean()\n", after="loss.backward()"),
         _HEAD + "def step(p, lr):\n    p.data.add_(p.grad, alpha=-lr)\n    p.data -= lr * p.grad\n",
     )
     invalid = (
@@ -121,6 +134,7 @@ class DataWrite(Rule):
         Invalid(_forward("y = torch.sigmoid(self.up(x))\ny.data[0] = 0\nreturn y"), (_FIRST + 1,)),
         Invalid(_forward("h = self.up(x)\ny = h ** 2\nh.data += 1\nreturn y"), (_FIRST + 2,)),
         Invalid(_forward("y = self.up(x) * self.gain\nself.gain.data.clamp_(0, 1)\nreturn y"), (_FIRST + 1,)),
+        Invalid(_CLIPPED.format(before="loss = net(x).mean()\n", after="loss.backward()"), (9,)),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -134,6 +148,21 @@ class DataWrite(Rule):
                     f"{found.name} is written through .data ({found.write.how}) after {operation} kept it "
                     f"{_as_what(found)} for backward: the gradient is silently computed from the new values",
                 )
+        for rewritten in rewritten_weights(file):
+            yield Hit(
+                rewritten.write,
+                f"the parameters of `{rewritten.model}` are written through .data after `{rewritten.model}` has run "
+                "and before backward: the gradient is silently computed from the new values",
+                hypothesis={
+                    "tensor": rewritten.model,
+                    "symbol": file.symbol(rewritten.write),
+                    "line": getattr(rewritten.write, "lineno", 0),
+                },
+                related=(
+                    (rewritten.call, "its layers keep their weights for backward here"),
+                    (rewritten.backward.call, "and backward needs them here"),
+                ),
+            )
 
 
 def _as_what(found: Overwrite) -> str:
