@@ -191,6 +191,8 @@ def _returns_torch_of(file: FileContext, function: FunctionNode, names: set[str]
 
     Follows plain assignments in source order; one pass is enough for the straight-line functions this is about.
     """
+    if not any(_is_torch(file, call) for call in file.nodes_in(function, ast.Call)):
+        return False
     carriers: set[str] = set()
     assignments: list[ast.Assign | ast.AugAssign] = list(file.nodes_in(function, ast.Assign))
     assignments.extend(file.nodes_in(function, ast.AugAssign))
@@ -203,6 +205,11 @@ def _returns_torch_of(file: FileContext, function: FunctionNode, names: set[str]
         elif isinstance(node.target, ast.Name) and _computes(file, node.value, names, carriers):
             carriers.add(node.target.id)
     return any(_computes(file, value, names, carriers) for value in returned)
+
+
+def _is_torch(file: FileContext, call: ast.Call) -> bool:
+    qualified = file.qualified_name(call.func)
+    return qualified is not None and qualified.startswith(("torch.", "einops."))
 
 
 def _computes(file: FileContext, expression: ast.expr, names: set[str], carriers: set[str]) -> bool:
