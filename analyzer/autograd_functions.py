@@ -15,6 +15,8 @@ from analyzer.context import AUTOGRAD_FUNCTION_NAMES, FileContext
 from analyzer.gradient_returns import Gradients, Returns, is_none, own_nodes
 from analyzer.syntax import FunctionNode, dotted_name, terminal_name
 
+# Functions derived from each other in one file: two in ten packages.
+_MOST_ANCESTORS = 32
 _METHODS = ("forward", "backward", "vjp", "setup_context")
 _PLAIN_DECORATORS = frozenset(
     {"staticmethod", "classmethod", "once_differentiable", "custom_bwd", "no_grad", "override"}
@@ -260,17 +262,24 @@ class AutogradFunction:
 
 def autograd_functions(file: FileContext) -> list[AutogradFunction]:
     """The custom autograd Functions of a file."""
+    return file.once(_made)
+
+
+def _made(file: FileContext) -> list[AutogradFunction]:
     return [AutogradFunction(file, node) for node in file.autograd_functions]
+
+
+def _by_name(file: FileContext) -> dict[str, ast.ClassDef]:
+    return {item.name: item for item in file.autograd_functions}
 
 
 def _methods(file: FileContext, node: ast.ClassDef) -> tuple[dict[str, FunctionNode], bool]:
     """(methods by name, whether the whole class is known): nearest definition first, through bases in the file."""
     found: dict[str, FunctionNode] = {}
     complete = True
-    local = {item.name: item for item in file.autograd_functions}
+    local = file.once(_by_name)
     chain, seen = [node], {node.name}
-    while chain:
-        current = chain.pop(0)
+    for current in chain:
         for statement in current.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)) and statement.name in _METHODS:
                 found.setdefault(statement.name, statement)
@@ -281,7 +290,7 @@ def _methods(file: FileContext, node: ast.ClassDef) -> tuple[dict[str, FunctionN
             name = dotted_name(base)
             if file.qualified_name(base) in AUTOGRAD_FUNCTION_NAMES:
                 continue
-            if name in local and name not in seen:
+            if name in local and name not in seen and len(seen) < _MOST_ANCESTORS:
                 seen.add(name)
                 chain.append(local[name])
             else:

@@ -117,6 +117,7 @@ class FileContext:
 
         A slice of what the one walk over the file met: asking for every class and function costs no walk of each.
         """
+        self.check_deadline()
         if len(types) == 1:
             return list(self.index.nodes_in(scope, types[0]))
         return [node for node_type in types for node in self.index.nodes_in(scope, node_type)]
@@ -372,6 +373,15 @@ class FileContext:
             table.setdefault(function.name, []).append(function)
         return table
 
+    @cached_property
+    def loads_by_function(self) -> dict[tuple[ast.AST | None, str], list[ast.Name]]:
+        """Every place where a name is read, by the function around it (None: none) and the name."""
+        table: dict[tuple[ast.AST | None, str], list[ast.Name]] = {}
+        for name, places in self.loads.items():
+            for place in places:
+                table.setdefault((self.enclosing_function(place), name), []).append(place)
+        return table
+
     def returns_of(self, function: FunctionNode) -> list[ast.Return]:
         """The `return` statements of a function itself, not of functions inside it."""
         return self._returns.get(function, [])
@@ -430,23 +440,20 @@ class FileContext:
     @cached_property
     def autograd_functions(self) -> list[ast.ClassDef]:
         """Classes that derive from `torch.autograd.Function`, directly or through another class of this file."""
-        found: list[ast.ClassDef] = []
-        names: set[str] = set()
-        classes = sorted(self.nodes(ast.ClassDef), key=lambda node: node.lineno)
-        changed = True
-        while changed:
-            changed = False
-            for node in classes:
-                if node in found:
-                    continue
-                for base in node.bases:
-                    qualified = self.qualified_name(base)
-                    if qualified in AUTOGRAD_FUNCTION_NAMES or (isinstance(base, ast.Name) and base.id in names):
-                        found.append(node)
-                        names.add(node.name)
-                        changed = True
-                        break
-        return found
+        derived: dict[str, list[ast.ClassDef]] = {}
+        waiting: list[ast.ClassDef] = []
+        for node in sorted(self.nodes(ast.ClassDef), key=lambda node: node.lineno):
+            for base in node.bases:
+                if self.qualified_name(base) in AUTOGRAD_FUNCTION_NAMES:
+                    waiting.append(node)
+                elif isinstance(base, ast.Name):
+                    derived.setdefault(base.id, []).append(node)
+        found: dict[ast.ClassDef, None] = {}
+        for node in waiting:
+            if node not in found:
+                found[node] = None
+                waiting.extend(derived.pop(node.name, ()))
+        return list(found)
 
     def enclosing_autograd_function(self, node: ast.AST) -> ast.ClassDef | None:
         """The custom autograd Function class around the node, if any."""
@@ -468,14 +475,15 @@ class FileContext:
         with them, and in the static methods of a custom autograd Function (which autograd runs without recording),
         unless `enable_grad` stands closer.
         """
+        self.check_deadline()
         child = node
         for outer in self.index.ancestors(node):
-            if isinstance(outer, (ast.With, ast.AsyncWith)) and child in outer.body:
+            if isinstance(outer, (ast.With, ast.AsyncWith)) and isinstance(child, ast.stmt):
                 for item in outer.items:
                     state = self._grad_state(item.context_expr)
                     if state is not None:
                         return not state
-            elif isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and child in outer.body:
+            elif isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef)) and isinstance(child, ast.stmt):
                 for decorator in outer.decorator_list:
                     state = self._grad_state(decorator)
                     if state is not None:

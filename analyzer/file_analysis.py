@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from analyzer.alarm import interrupted_after
 from analyzer.concrete import Places
 from analyzer.context import DeadlineError, FileContext
 from analyzer.findings import Finding, Fix, Region, Related, Suppression
@@ -43,6 +44,8 @@ from analyzer.source import (
 from analyzer.suppressions import SuppressionComment, SuppressionTable, find_comments
 from analyzer.triggers import Triggers
 
+# The alarm is for what forgets to look at the clock, so it comes after the limit.
+_GRACE_SECONDS = 0.5
 _MENTIONS_TORCH = re.compile(r"\btorch\b")
 
 
@@ -172,8 +175,9 @@ def _analyze_module(text: str, path: str, surroundings: Surroundings, options: A
     )
     lines = text.count("\n") + (not text.endswith("\n") and bool(text))
     try:
-        outline = outline_of(file)
-        findings, suppressed = _apply_rules(file, options)
+        with interrupted_after(options.max_seconds_per_file + _GRACE_SECONDS, DeadlineError):
+            outline = outline_of(file)
+            findings, suppressed = _apply_rules(file, options)
     except DeadlineError:
         reason = f"the analysis took longer than {options.max_seconds_per_file:g} s and was given up"
         return unreadable(path, reason, 1, options)

@@ -13,6 +13,8 @@ from analyzer.context import FileContext
 from analyzer.facts import operations
 from analyzer.syntax import FunctionNode
 
+# Each of the values of a name is followed through the names in it, so the work is this to the power of the depth.
+_MOST_VALUES = 8
 _SAVED = frozenset({"saved_tensors", "saved_variables"})
 
 
@@ -180,7 +182,7 @@ class Returns:
             case ast.Subscript():
                 one = self._is_one(value.value, depth + 1)
             case ast.Name():
-                values = self._values.get(value.id)
+                values = self._values_of(value.id)
                 one = values is not None and all(self._is_one(item, depth + 1) for item in values)
             case ast.Call():
                 one = self._call_gives_one(value, depth)
@@ -198,9 +200,14 @@ class Returns:
             case ast.Subscript():
                 return self._is_tensor(value.value, depth + 1)
             case ast.Name():
-                values = self._values.get(value.id)
+                values = self._values_of(value.id)
                 return values is not None and all(self._is_tensor(item, depth + 1) for item in values)
         return isinstance(value, ast.Call) and self._call_gives_one(value, depth)
+
+    def _values_of(self, name: str) -> list[ast.expr | None] | None:
+        """What a name may be; nothing is known of one that is assigned so often that nobody could follow it."""
+        values = self._values.get(name)
+        return values if values is None or len(values) <= _MOST_VALUES else [None]
 
     def _call_gives_one(self, value: ast.Call, depth: int) -> bool:
         qualified = self._file.qualified_name(value.func)
@@ -224,7 +231,7 @@ class Returns:
         if value is None or depth > 6 or is_none(value):
             return False
         if isinstance(value, ast.Name):
-            values = self._values.get(value.id, [])
+            values = self._values_of(value.id) or []
             return bool(values) and all(self.is_certainly_not_none(item, depth + 1) for item in values)
         if isinstance(value, ast.IfExp):
             return self.is_certainly_not_none(value.body, depth + 1) and self.is_certainly_not_none(

@@ -6,6 +6,7 @@ rules, and must not decide whether a target will run: that is for the probe to f
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -17,6 +18,8 @@ from analyzer.outline import ClassOutline, Outline, outline_of
 from analyzer.source import InvalidSyntaxError, UnreadableSourceError, decode, parse
 
 _MAX_BYTES = 4 * 1024 * 1024
+# Further ones say nothing more; following thousands for each of thousands of classes would take hours.
+_MOST_ANCESTORS = 64
 _NO_TARGETS_IN_DIRECTORIES = frozenset({"test", "tests", "testing", "doc", "docs"})
 _NO_TARGETS_IN_FILES = frozenset({"setup.py", "conftest.py", "noxfile.py", "__main__.py"})
 # Names of torch.nn that look like module classes and are none.
@@ -156,15 +159,15 @@ class _Snapshot:
 
     def _lineage(self, outline: Outline, item: ClassOutline) -> list[tuple[Outline, ClassOutline]]:
         """The class and its ancestors inside the snapshot, nearest first."""
-        lineage: list[tuple[Outline, ClassOutline]] = []
-        pending = [(outline, item)]
-        while pending:
-            current = pending.pop(0)
-            if any(current[1] is known for _, known in lineage):
+        lineage: dict[int, tuple[Outline, ClassOutline]] = {}
+        pending = deque([(outline, item)])
+        while pending and len(lineage) < _MOST_ANCESTORS:
+            current = pending.popleft()
+            if id(current[1]) in lineage:
                 continue
-            lineage.append(current)
+            lineage[id(current[1])] = current
             pending.extend(found for base in current[1].bases if (found := self._find(current[0], base)) is not None)
-        return lineage
+        return list(lineage.values())
 
     def _outside_bases(self, outline: Outline, item: ClassOutline) -> set[str]:
         return {self._absolute(outline, base) for base in item.bases if self._find(outline, base) is None}

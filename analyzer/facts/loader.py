@@ -128,20 +128,22 @@ class Names:
         self._text: dict[str, str] = document["names"]
         self._open = frozenset[str](document["open"])
         self._sets: dict[str, frozenset[str]] = {}
+        self._suggested: dict[tuple[str, str], str | None] = {}
         self.version = str(document["torch"])
 
-    def missing(self, dotted: str) -> MissingName | None:
+    def missing(self, dotted: str, *, suggests: bool = True) -> MissingName | None:
         """The first part of a dotted name that does not exist; None when it may.
 
         Only what is inside listed modules and `torch.Tensor` is judged: attributes of classes and objects, private
-        modules, and modules that answer to any name may hold anything.
+        modules, and modules that answer to any name may hold anything. `suggests`: looks for what may have been
+        meant, which takes 20 ms.
         """
         parent, *rest = dotted.split(".")
         for name in rest:
             if parent in self._open or parent not in self._text:
                 return None
             if name not in self._names(parent) and not (name.startswith("__") and name.endswith("__")):
-                return MissingName(parent, name, self._closest(parent, name))
+                return MissingName(parent, name, self._suggestion(parent, name) if suggests else None)
             parent = f"{parent}.{name}"
         return None
 
@@ -154,6 +156,11 @@ class Names:
         if known is None:
             known = self._sets[module] = frozenset(self._text[module].split())
         return known
+
+    def _suggestion(self, parent: str, name: str) -> str | None:
+        if (parent, name) not in self._suggested:
+            self._suggested[parent, name] = self._closest(parent, name)
+        return self._suggested[parent, name]
 
     def _closest(self, parent: str, name: str) -> str | None:
         """The name spelled with other capitals, the same name elsewhere, else a name that is spelled alike."""

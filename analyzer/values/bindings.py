@@ -7,11 +7,17 @@ the other branch of the same `if`, or if both are in one loop. This module must 
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from analyzer.syntax import FunctionNode
 
+# Of the assignments before a use so many are looked at, the last ones: generated code has thousands to one name, and
+# asking for each use about each of them takes time that grows with the square (4,000 took more than 20 s).
+_MOST_LOOKED_AT = 200
+# What a name may be after more assignments than these that all reach it is anything.
+MOST_REACHING = 32
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _WITH_BLOCKS = frozenset(
     {ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match}
@@ -42,6 +48,8 @@ class FunctionBindings:
         self.scope = scope
         self._bindings: dict[str, list[Binding]] = {}
         self._places: dict[ast.stmt, tuple[int, _Path]] = {}
+        self._orders: dict[str, list[int]] = {}
+        self._reaching: dict[tuple[str, ast.stmt], tuple[list[Binding], bool]] = {}
         self._visit(scope.body, ())
 
     def names(self) -> Iterator[str]:
@@ -53,25 +61,36 @@ class FunctionBindings:
     def reaching(self, name: str, statement: ast.stmt | None) -> tuple[list[Binding], bool]:
         """(assignments that a use of `name` in `statement` may see, whether it may also see none of them).
 
-        Without a statement (or with one from elsewhere): all assignments of the scope.
+        Without a statement (or with one from elsewhere): all assignments of the scope. Where there are more than
+        anybody looks through, one of unknown value stands for them.
         """
         bindings = self._bindings.get(name)
         if not bindings:
             return [], True
         place = self._places.get(statement) if statement is not None else None
-        if place is None:
-            return list(bindings), False
+        if place is None or statement is None:
+            return (list(bindings), False) if len(bindings) <= MOST_REACHING else ([_unknown(bindings[-1])], False)
         order, path = place
         if len(bindings) == 1 and bindings[0].index is None:
             other_order, other_path = self._places[bindings[0].statement]
             if other_order < order and path[: len(other_path)] == other_path:
                 return [bindings[0]], False  # assigned once, in this block or in one around it: two names in three
+        known = self._reaching.get((name, statement))
+        if known is None:
+            known = self._reaching[name, statement] = self._found(name, bindings, order, path)
+        return known
+
+    def _found(self, name: str, bindings: Sequence[Binding], order: int, path: _Path) -> tuple[list[Binding], bool]:
         found: list[Binding] = []
         dominating: _Path | None = None
         hidden_by: list[_Path] = []
-        for binding in reversed(bindings):
-            other_order, other_path = self._places[binding.statement]
-            if other_order >= order or _exclusive(path, other_path) or self._leaves_before(other_path, path):
+        before = bisect_left(self._orders_of(name, bindings), order)
+        for position in range(before - 1, -1, -1):
+            binding = bindings[position]
+            if before - position > _MOST_LOOKED_AT or len(found) > MOST_REACHING:
+                return [_unknown(binding)], True
+            _, other_path = self._places[binding.statement]
+            if _exclusive(path, other_path) or self._leaves_before(other_path, path):
                 continue
             if any(other_path[: len(hiding)] == hiding for hiding in hidden_by):
                 continue  # assigned again before its block ends
@@ -83,8 +102,17 @@ class FunctionBindings:
             if path[: len(certain)] == certain:
                 dominating = certain
                 break
-        found.extend(self._from_last_round(bindings, order, path, dominating))
+        found.extend(self._from_last_round(bindings[before:], order, path, dominating))
+        if len(found) > MOST_REACHING:
+            return [_unknown(found[0])], True
         return found, dominating is None
+
+    def _orders_of(self, name: str, bindings: Sequence[Binding]) -> list[int]:
+        """The positions of the assignments to a name, which are kept in the order of the text."""
+        known = self._orders.get(name)
+        if known is None:
+            known = self._orders[name] = [self._places[binding.statement][0] for binding in bindings]
+        return known
 
     def order(self, statement: ast.stmt) -> int:
         """The position of a statement in the body; -1 for one from elsewhere."""
@@ -92,7 +120,7 @@ class FunctionBindings:
         return place[0] if place is not None else -1
 
     def _from_last_round(
-        self, bindings: list[Binding], order: int, path: _Path, dominating: _Path | None
+        self, bindings: Sequence[Binding], order: int, path: _Path, dominating: _Path | None
     ) -> Iterator[Binding]:
         """Assignments further down in a loop around the use, seen from its second round on."""
         for depth, (owner, field) in enumerate(path):
@@ -191,6 +219,10 @@ class FunctionBindings:
             name = _assigned_name(target)
             if name is not None:
                 self._add(Binding(name, statement, value))
+
+
+def _unknown(binding: Binding) -> Binding:
+    return Binding(binding.name, binding.statement, None)
 
 
 def _certain_from(path: _Path, assigned: Sequence[_Path]) -> _Path:

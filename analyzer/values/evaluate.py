@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from analyzer.syntax import FunctionNode, parameters, terminal_name
-from analyzer.values.bindings import Binding, FunctionBindings
+from analyzer.values.bindings import MOST_REACHING, Binding, FunctionBindings
 from analyzer.values.conventions import is_epsilon, is_setting, named_number, parameter_value
 from analyzer.values.domain import (
     OTHER,
@@ -46,6 +46,11 @@ if TYPE_CHECKING:
 
 # Deeper chains of definitions than this say nothing that a reader could follow either.
 _MAX_DEPTH = 40
+# Of the functions of one name that many are looked at; `__init__` has 385 in the largest file of ten
+# packages, where a call by name can mean none but a function of the module or of the same function.
+_MOST_NAMESAKES = 64
+# Classes derived from each other in one file: seven in the longest chain of ten packages.
+_MOST_ANCESTORS = 32
 _MAX_HELPER_DEPTH = 2
 
 # Modules that aren't torch but whose results are no tensors either.
@@ -120,31 +125,45 @@ class Evaluator:
         self._pending: set[ast.expr] = set()
         self._bindings: dict[ast.AST, FunctionBindings] = {}
         self._attributes: dict[ast.ClassDef, dict[str, list[ast.expr | None]]] = {}
+        self._lineages: dict[ast.ClassDef, list[ast.ClassDef]] = {}
+        self._methods: dict[ast.ClassDef, dict[str, ast.FunctionDef]] = {}
         self._buffers: set[tuple[ast.ClassDef | None, str]] = set()
         self._helper_depth = 0
+        # How often something was taken for unknown because of where the question came from: a cycle, or its depth.
+        self._cuts = 0
 
     # --- interface ---------------------------------------------------------------------------------------------
 
     def value(self, expression: ast.expr) -> Value:
         """What is known of an expression at its place."""
-        known = self._values.get(expression) or self._provisional.get(expression)
+        known = self._values.get(expression)
         if known is not None:
             return known
+        known = self._provisional.get(expression)
+        if known is not None:
+            self._cuts += 1
+            return known
         if expression in self._pending or len(self._pending) > _MAX_DEPTH:
-            return UNKNOWN
+            return self._cut_short()
         self._pending.add(expression)
+        cuts = self._cuts
         try:
             result = self._evaluate(expression)
         finally:
             self._pending.discard(expression)
-        # A value may be cut short by a cycle further out, so only the outermost one is kept beyond this question;
-        # within it every expression is evaluated once, which keeps long chains of definitions linear.
-        if self._pending:
+        # A value that was cut short by a cycle further out, or by its depth, is kept for this question only, so that
+        # within it every expression is evaluated once; all others are kept for good.
+        if not self._pending:
+            self._provisional.clear()
+        if self._pending and self._cuts > cuts:
             self._provisional[expression] = result
         else:
-            self._provisional.clear()
             self._values[expression] = result
         return result
+
+    def _cut_short(self) -> Value:
+        self._cuts += 1
+        return UNKNOWN
 
     def precision(self, expression: ast.expr) -> Precision:
         """The floating-point type that an expression names (`torch.float16`, `x.dtype`), or that a tensor has."""
@@ -211,6 +230,7 @@ class Evaluator:
     # --- expressions -------------------------------------------------------------------------------------------
 
     def _evaluate(self, expression: ast.expr) -> Value:
+        self._file.check_deadline()  # here and in what walks around a node, so that no rule can outlast its file
         handler = _HANDLERS.get(type(expression))
         return handler(self, expression) if handler is not None else UNKNOWN
 
@@ -346,7 +366,7 @@ class Evaluator:
         child = node
         for outer in self._file.ancestors(node):
             if outer is scope:
-                return child in scope.body
+                return isinstance(child, ast.stmt)
             if isinstance(outer, ast.Lambda) and any(p.arg == getattr(node, "id", None) for p in parameters(outer)):
                 return False
             child = outer
@@ -384,7 +404,7 @@ class Evaluator:
         if not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, (ast.Name, ast.Attribute)):
             return UNKNOWN
         if statement.target in self._pending or binding.operator is None:
-            return UNKNOWN
+            return self._cut_short()
         before = self.value(statement.target)
         return _combine(binding.operator, before, value, statement)
 
@@ -408,7 +428,7 @@ class Evaluator:
     def _module_name(self, name: ast.Name) -> Value:
         if name.id in self._file.imports:
             return OTHER
-        bindings = self.bindings(self._file.tree).all(name.id)
+        bindings, _ = self.bindings(self._file.tree).reaching(name.id, None)
         if bindings:
             return join([self._binding(binding) for binding in bindings])
         if is_epsilon(name.id):
@@ -456,6 +476,8 @@ class Evaluator:
         owner, assigned = self._assigned(self._file.enclosing_class(expression), expression.attr)
         if not assigned:
             return named_number(expression.attr, None) if is_epsilon(expression.attr) else UNKNOWN
+        if len(assigned) > MOST_REACHING:
+            return UNKNOWN
         values = [self.value(value) if value is not None else UNKNOWN for value in assigned]
         if (owner, expression.attr) in self._buffers:
             values = [replace(value, kind=Kind.TENSOR, gradient=Gradient.NO) for value in values]
@@ -475,13 +497,25 @@ class Evaluator:
         """A class and its base classes in this file, the nearest first."""
         if owner is None:
             return []
-        found = [owner]
-        for current in found:
-            for base in current.bases:
-                for definition in self._classes_by_name.get(base.id if isinstance(base, ast.Name) else "", ()):
-                    if definition not in found:
-                        found.append(definition)
-        return found
+        known = self._lineages.get(owner)
+        if known is None:
+            known = self._lineages[owner] = [owner]
+            for current in known[:_MOST_ANCESTORS]:
+                for base in current.bases:
+                    for definition in self._classes_by_name.get(base.id if isinstance(base, ast.Name) else "", ()):
+                        if definition not in known:
+                            known.append(definition)
+        return known
+
+    def _methods_of(self, owner: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+        """The methods in the body of a class, by name; of two with one name the first."""
+        known = self._methods.get(owner)
+        if known is None:
+            known = self._methods[owner] = {}
+            for statement in owner.body:
+                if isinstance(statement, ast.FunctionDef):
+                    known.setdefault(statement.name, statement)
+        return known
 
     @cached_property
     def _classes_by_name(self) -> dict[str, list[ast.ClassDef]]:
@@ -612,9 +646,9 @@ class Evaluator:
         if owner is None:
             return UNKNOWN
         for ancestor in self._lineage(owner):
-            for statement in ancestor.body:
-                if isinstance(statement, ast.FunctionDef) and statement.name == function.attr:
-                    return self._helper(statement)
+            method = self._methods_of(ancestor).get(function.attr)
+            if method is not None:
+                return self._helper(method)
         layer = self.last_layer(call)
         if layer in _LAYERS:
             return replace(_LAYERS[layer], origin=call)
@@ -656,9 +690,10 @@ class Evaluator:
         return None
 
     def _function_named(self, name: str, call: ast.Call) -> FunctionNode | None:
-        for function in self._file.functions_by_name.get(name, ()):
+        around = self._file.enclosing_function(call)
+        for function in self._file.functions_by_name.get(name, ())[:_MOST_NAMESAKES]:
             owner = self._file.parent(function)
-            if isinstance(owner, ast.Module) or owner is self._file.enclosing_function(call):
+            if isinstance(owner, ast.Module) or owner is around:
                 return function
         return None
 
@@ -669,7 +704,7 @@ class Evaluator:
     def _helper(self, function: FunctionNode) -> Value:
         """What a function of this file returns, whatever it is given."""
         if self._helper_depth >= _MAX_HELPER_DEPTH:
-            return UNKNOWN
+            return self._cut_short()
         returned = [node.value for node in self._file.returns_of(function) if node.value is not None]
         if not returned or len(returned) > 4 or any(isinstance(value, ast.Tuple) for value in returned):
             return UNKNOWN

@@ -8,6 +8,7 @@ gradient is NaN by then (measured, traps T22 to T23e). This module must not know
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 # What the value was made of is followed this many assignments back.
 _DEFINITION_DEPTH = 3
+# Tests in one block before a place: no function of ten packages has a fifth of them.
+_MOST_TESTS = 200
 _NOT_ABOUT_VALUES = frozenset({"isinstance", "hasattr", "callable", "getattr", "is_tensor", "issubclass", "type"})
 _SHAPE_ATTRIBUTES = frozenset({"ndim", "dim", "dtype", "device", "is_cuda", "requires_grad", "training", "is_sparse"})
 _SIZE_ATTRIBUTES = frozenset({"shape", "size", "numel"})
@@ -34,8 +37,8 @@ def guarded(file: FileContext, node: ast.AST, operand: ast.expr) -> bool:
     for outer in file.ancestors(node):
         if _branches_on(outer, child, names, file):
             return True
-        for block in _blocks_holding(outer, child):
-            if any(_excludes(statement, names, file) for statement in block):
+        for before in _tests_before(file, outer, child):
+            if any(_excludes(statement, names, file) for statement in before):
                 return True
         if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return False
@@ -92,14 +95,28 @@ def _branches_on(outer: ast.AST, child: ast.AST, names: frozenset[str], file: Fi
     return False
 
 
-def _blocks_holding(outer: ast.AST, child: ast.AST) -> Iterator[Sequence[ast.stmt]]:
-    """The statements that stand before `child` in the block of `outer` that holds it."""
+def _tests_before(file: FileContext, outer: ast.AST, child: ast.AST) -> Iterator[Sequence[ast.stmt]]:
+    """What tests something before `child` in the block of `outer` that holds it; of very many the last."""
     if not isinstance(child, ast.stmt):
         return
+    known = file.once(_tests_by_block)
     for field in ("body", "orelse", "finalbody"):
         block = getattr(outer, field, None)
         if isinstance(block, list) and child in block:
-            yield block[: block.index(child)]
+            if (outer, field) not in known:
+                known[outer, field] = [
+                    (position, statement)
+                    for position, statement in enumerate(block)
+                    if isinstance(statement, (ast.Assert, ast.If, ast.Expr))
+                ]
+            tests = known[outer, field]
+            end = bisect_left(tests, block.index(child), key=lambda test: test[0])
+            yield [statement for _, statement in tests[max(end - _MOST_TESTS, 0) : end]]
+
+
+def _tests_by_block(file: FileContext) -> dict[tuple[ast.AST, str], list[tuple[int, ast.stmt]]]:  # noqa: ARG001
+    """The statements of a block that may test a value, with their positions, for the blocks that were asked for."""
+    return {}
 
 
 def _excludes(statement: ast.stmt, names: frozenset[str], file: FileContext) -> bool:

@@ -75,8 +75,17 @@ def _read_off(file: FileContext, node: ast.AST) -> bool:
     target, function = statement.targets[0], file.enclosing_function(node)
     if not isinstance(target, ast.Name) or function is None:
         return False
-    uses = [name for name in file.loads.get(target.id, ()) if file.enclosing_function(name) is function]
-    return bool(uses) and all(_ends_in_expression(file, use) for use in uses)
+    known = file.once(_read_off_names)
+    key = (function, target.id)
+    if key not in known:
+        uses = file.loads_by_function.get(key, ())
+        known[key] = bool(uses) and all(_ends_in_expression(file, use) for use in uses)
+    return known[key]
+
+
+def _read_off_names(file: FileContext) -> dict[tuple[ast.AST, str], bool]:  # noqa: ARG001 - one table a file
+    """Whether every use of a name of a function ends the gradient, for the names that somebody asked for."""
+    return {}
 
 
 def _ends_in_expression(file: FileContext, node: ast.AST) -> bool:
