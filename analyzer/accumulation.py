@@ -20,9 +20,12 @@ _AUTOMATIC = re.compile(r"sync_gradients|\.accumulate\(")
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """`test` is the condition of the step; `divisor` is the expression for the number of batches, if it is written."""
+    """`test` is the condition of the step; `divisor` is the expression for the number of batches, if it is written.
 
-    loop: ast.AST
+    `loop` is None in a method that takes one batch and counts its calls.
+    """
+
+    loop: ast.AST | None
     backward: Event
     step: Event
     test: ast.expr
@@ -37,10 +40,12 @@ def accumulation_of(file: FileContext, events: Sequence[Event]) -> Accumulation 
     steps = [event for event in events if event.steps_parameters]
     for step in steps:
         loop = step.loop
-        if loop is None or not step.path or step.path[-1][0] is loop:
+        if not step.path or step.path[-1][0] is loop:
             continue
         conditional, field = step.path[-1]
         if not isinstance(conditional, ast.If) or field != "body" or not _counts(conditional.test):
+            continue
+        if loop is None and not _counts_calls(file, step, conditional.test):
             continue
         outside = step.path[:-1]
         backward = next((b for b in backwards if b.path == outside), None)
@@ -50,6 +55,14 @@ def accumulation_of(file: FileContext, events: Sequence[Event]) -> Accumulation 
             continue
         return Accumulation(loop, backward, step, conditional.test, _divisor(conditional.test))
     return None
+
+
+def _counts_calls(file: FileContext, step: Event, test: ast.expr) -> bool:
+    """Whether a condition asks for the remainder of an attribute that the same method adds one to."""
+    if isinstance(step.scope, ast.Module):
+        return False
+    counted = {ast.unparse(n.left) for n in ast.walk(test) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)}
+    return any(ast.unparse(added.target) in counted for added in file.nodes_in(step.scope, ast.AugAssign))
 
 
 def _counts(test: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.objects import argument, keyword, made_by, self_assignments
+from analyzer.objects import argument, is_true, keyword, made_by, self_assignments
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.syntax import FunctionNode, parameters
 
@@ -30,6 +30,9 @@ _CONDITION = re.compile(r"train|eval|infer|dropout|drop_|\bmc\b|stochastic|mode"
 _ON_PURPOSE = re.compile(
     r"(^|_)mc(_|$)|monte|bayes|uncertain|perturb|augment|corrupt|noise|always|prenet", re.IGNORECASE
 )
+_DELIBERATE = re.compile(
+    r"\bmc\b|monte|bayes|uncertain|always|inference|perturb|augment|ensemble|sampl|eval", re.IGNORECASE
+)
 _TRAINING_NAMES = ("training", "is_training", "train", "is_train")
 
 
@@ -45,8 +48,8 @@ class DropoutWithoutTrainingFlag(Rule):
     triggers = ("dropout",)
     documentation = Documentation(
         what_it_does=(
-            "Finds `F.dropout(x, p)` without `training=…`, and `F.scaled_dot_product_attention` with a `dropout_p` "
-            "that does not depend on `self.training`."
+            "Finds `F.dropout(x, p)` without `training=…` or, in `forward`, with `training=True`, and "
+            "`F.scaled_dot_product_attention` with a `dropout_p` that does not depend on `self.training`."
         ),
         why_is_this_bad=(
             "The functional form does not know the mode of the module: `training` defaults to True and `dropout_p` is "
@@ -59,7 +62,11 @@ class DropoutWithoutTrainingFlag(Rule):
     )
     valid = (
         _FORWARD + "        return F.dropout(self.fc(x), 0.5, self.training)\n",
-        _FORWARD + "        return F.dropout(self.fc(x), p=0.5, training=True)\n",
+        # Monte Carlo dropout, and other deliberate noise
+        _FORWARD + "        # MC dropout\n        return F.dropout(self.fc(x), p=0.5, training=True)\n",
+        _FORWARD
+        + "        if self.noisy_mode:\n            x = F.dropout(x, p=0.5, training=True)\n        return x\n",
+        _HEAD + "def drop(x):\n    return F.dropout(x, p=0.5, training=True)\n",
         _FORWARD + "        if self.training:\n            x = F.dropout(x, 0.5)\n        return self.fc(x)\n",
         _FORWARD + "        return F.dropout(x) if self.training else x\n",
         _FORWARD + "        if not self.training:\n            return x\n        return F.dropout(x, 0.5)\n",
@@ -83,6 +90,7 @@ class DropoutWithoutTrainingFlag(Rule):
     )
     invalid = (
         Invalid(_FORWARD + "        return self.fc(F.dropout(x, 0.5))\n", (_FIRST,)),
+        Invalid(_FORWARD + "        return F.dropout(self.fc(x), p=0.5, training=True)\n", (_FIRST,)),
         Invalid(_FORWARD + "        return self.fc(nn.functional.dropout2d(x, p=0.5, inplace=True))\n", (_FIRST,)),
         Invalid(_FORWARD + "        return self.fc(F.alpha_dropout(x, 0.5))\n", (_FIRST,)),
         Invalid(
@@ -107,7 +115,15 @@ class DropoutWithoutTrainingFlag(Rule):
 
     def check(self, file: FileContext) -> Iterable[Hit]:
         for call in file.calls(*_DROPOUTS, *_NEVER_ON):
-            if not _is_functional(file, call) or argument(call, 2, "training") is not None or _is_open(call):
+            told = argument(call, 2, "training")
+            if is_true(told) and told is not None and _is_functional(file, call) and _in_plain_forward(file, call):
+                yield Hit(
+                    told,
+                    "`training=True` keeps this dropout active after `eval()`: the outputs of the model are random. "
+                    "Pass `training=self.training`.",
+                    fix=Rewrite(FixSafety.UNSAFE, (Replacement(told, "self.training"),)),
+                )
+            if not _is_functional(file, call) or told is not None or _is_open(call):
                 continue
             if _is_wanted(file, call, argument(call, 1, "p")):
                 continue
@@ -129,6 +145,14 @@ class DropoutWithoutTrainingFlag(Rule):
                     f"`eval()`. Pass `{file.source(rate)} if self.training else 0.0`.",
                     fix=_only_in_training(file, rate),
                 )
+
+
+def _in_plain_forward(file: FileContext, call: ast.Call) -> bool:
+    """Whether a call stands in the `forward` of a module that says nowhere that it is random on purpose."""
+    function, owner = file.enclosing_function(call), file.enclosing_class(call)
+    if function is None or owner is None or function.name != "forward" or _flag(file, call) != "self.training":
+        return False
+    return not _DELIBERATE.search(file.source(owner)) and not _is_wanted(file, call, argument(call, 1, "p"))
 
 
 def _is_functional(file: FileContext, call: ast.Call) -> bool:

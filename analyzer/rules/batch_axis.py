@@ -31,6 +31,8 @@ def _net(layer: str, body: str) -> str:
 
 
 _FIRST = 12
+# Where `_net` makes the layer.
+_MADE = 8
 _GRU = "nn.GRU(dim, hidden, num_layers=2, batch_first=True)"
 _LSTM = "nn.LSTM(dim, hidden, batch_first=True, bidirectional=True)"
 _PLAIN = "nn.GRU(dim, hidden, batch_first=True)"
@@ -263,6 +265,11 @@ class SequenceAxisTakenForBatch(Rule):
         _net("nn.Linear(dim, hidden)", "return self.rnn(x)[:, -1]"),
         _net("nn.GRU(dim, hidden)", "b, t, d = x.shape\nx = x.transpose(0, 1)\nreturn self.rnn(x)[0]"),
         _net("nn.GRU(dim, hidden)", "t, b, d = x.shape\nreturn self.rnn(x)[0]"),
+        _net("nn.GRU(dim, hidden)", "return self.rnn(x.flatten(2).permute(2, 0, 1))[0]"),
+        _net(
+            "nn.MultiheadAttention(dim, 1, batch_first=True)",
+            "t = x.flatten(2).transpose(1, 2)\nreturn self.rnn(t, t, t)",
+        ),
         _net("nn.GRU(dim, hidden, batch_first=True)", "b, t, d = x.shape\nreturn self.rnn(x)[0]"),
     )
     invalid = (
@@ -271,7 +278,21 @@ class SequenceAxisTakenForBatch(Rule):
         Invalid(_net("nn.RNN(dim, hidden)", "out = self.rnn(x)[0]\nreturn self.head(out.mean(dim=1))"), (_FIRST + 1,)),
         Invalid(_net(_PLAIN, "out, _ = self.rnn(x)\nreturn self.head(out[-1])"), (_FIRST + 1,)),
         Invalid(_net(_PLAIN, "out, _ = self.rnn(x)\nreturn self.head(torch.mean(out, 0))"), (_FIRST + 1,)),
-        Invalid(_net("nn.GRU(dim, hidden)", "b, t, d = x.shape\nreturn self.rnn(x)[0]"), (_FIRST + 1,)),
+        Invalid(_net("nn.GRU(dim, hidden)", "b, t, d = x.shape\nreturn self.rnn(x)[0]"), (_MADE,)),
+        Invalid(
+            _net(
+                "nn.GRU(dim, hidden)\n        self.table = nn.Embedding(9, 5)",
+                "batch, steps = x.shape\nout, _ = self.rnn(self.table(x))\nreturn out",
+            ),
+            (_MADE,),
+        ),
+        Invalid(
+            _net(
+                "nn.MultiheadAttention(dim, 1)",
+                "t = x.flatten(2).transpose(1, 2)\nout, _ = self.rnn(t, t, t)\nreturn out.mean(dim=1)",
+            ),
+            (_MADE,),
+        ),
         Invalid(_net("nn.MultiheadAttention(dim, 1)", "out, w = self.rnn(x, x, x)\nreturn out.mean(1)"), (_FIRST + 1,)),
         Invalid(
             _net("nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), 2)", "return self.head(self.rnn(x)[:, 0])"),
@@ -289,10 +310,11 @@ class SequenceAxisTakenForBatch(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         if not file.calls(*(name.rpartition(".")[2] for name in _SEQUENCE)):
             return
-        yield from _batch_given_first(file)
+        given_first = list(_batch_given_first(file))
+        yield from given_first
         for node, source, axis in _picks(file):
             found = _sequence_output(file, source)
-            if found is None:
+            if found is None or any(hit.node is found[0] for hit in given_first):
                 continue
             layer, batch_first = found
             if axis != (0 if batch_first else 1):
@@ -307,26 +329,70 @@ class SequenceAxisTakenForBatch(Rule):
 
 
 def _batch_given_first(file: FileContext) -> Iterator[Hit]:
-    """Calls of a layer without `batch_first` with a tensor that was unpacked as `batch, steps, width = x.shape`."""
+    """Layers without `batch_first` that are given a tensor whose first axis is the batch."""
+    told: set[ast.Call] = set()
+    for call, given, source in (*_unpacked_batches(file), *_channels_last(file)):
+        layer = _layer_call(file, call)
+        if layer is not None and layer[0] in _SEQUENCE and _comes_first(file, layer) is False and layer[1] not in told:
+            told.add(layer[1])
+            short = layer[0].rpartition(".")[2]
+            yield Hit(
+                layer[1],
+                f"`{_short(file, given)}` has its batch first (line {call.lineno}), but this `nn.{short}` has no "
+                f"`batch_first=True`: it takes the samples for steps, and mixes them.",
+                related=((source, "the batch is the first axis"), (call, "the layer is run here")),
+            )
+
+
+def _short(file: FileContext, expression: ast.expr) -> str:
+    text = " ".join(file.source(expression).split())
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _unpacked_batches(file: FileContext) -> Iterator[tuple[ast.Call, ast.expr, ast.AST]]:
+    """(call, what it is given, evidence): of `batch, steps, width = x.shape`, and of embedded `batch, steps` ids."""
     for assignment in file.nodes(ast.Assign):
         target = assignment.targets[0]
         names = [n.id for n in target.elts if isinstance(n, ast.Name)] if isinstance(target, ast.Tuple) else []
-        if len(names) != 3 or not _BATCH.fullmatch(names[0]) or _BATCH.fullmatch(names[1]):
+        if len(names) not in (2, 3) or not _BATCH.fullmatch(names[0]) or _BATCH.fullmatch(names[1]):
             continue
         function = file.enclosing_function(assignment)
         for call in file.nodes_in(function, ast.Call) if function is not None else []:
             given = call.args[0] if call.args else None
-            if not isinstance(given, ast.Name) or not _is_shape(assignment.value, given.id):
+            tensor = given if len(names) == 3 else _embedded(file, given)
+            if given is None or not isinstance(tensor, ast.Name) or not _is_shape(assignment.value, tensor.id):
                 continue
-            layer = _layer_call(file, call) if _same_tensor(file, assignment, given) else None
-            if layer is not None and layer[0] in _SEQUENCE and _comes_first(file, layer) is False:
-                short = layer[0].rpartition(".")[2]
-                yield Hit(
-                    call,
-                    f"`{given.id}` has its batch first, but this `nn.{short}` has no `batch_first=True`: it takes the "
-                    f"samples for steps, and mixes them.",
-                    related=((assignment, "the batch is the first axis"), (layer[1], "the layer that is run")),
-                )
+            if _same_tensor(file, assignment, tensor):
+                yield call, given, assignment
+
+
+def _embedded(file: FileContext, given: ast.expr | None) -> ast.expr | None:
+    """`ids` of `self.table(ids)`, where `self.table` is an embedding; also through a variable."""
+    if isinstance(given, ast.Name):
+        given = file.values.single_definition(given)
+    layer = _layer_call(file, given)
+    if layer is None or layer[0] != "torch.nn.Embedding" or not isinstance(given, ast.Call) or not given.args:
+        return None
+    return given.args[0]
+
+
+def _channels_last(file: FileContext) -> Iterator[tuple[ast.Call, ast.expr, ast.AST]]:
+    """The same of `features.flatten(2).transpose(1, 2)`: [batch, positions, channels]."""
+    for swap in file.calls("transpose", "permute"):
+        inner = swap.func.value if isinstance(swap.func, ast.Attribute) else None
+        order = [ast.unparse(argument) for argument in swap.args]
+        swapped = order in (["1", "2"], ["2", "1"], ["-1", "-2"], ["-2", "-1"], ["0", "2", "1"])
+        flat = isinstance(inner, ast.Call) and terminal_name(inner.func) == "flatten"
+        if not (swapped and flat and isinstance(inner, ast.Call) and [ast.unparse(a) for a in inner.args[:1]] == ["2"]):
+            continue
+        parent, function = file.parent(swap), file.enclosing_function(swap)
+        if isinstance(parent, ast.Call) and parent.args and parent.args[0] is swap:
+            yield parent, swap, swap
+        elif isinstance(parent, ast.Assign) and function is not None:
+            for call in file.nodes_in(function, ast.Call):
+                given = call.args[0] if call.args else None
+                if isinstance(given, ast.Name) and file.values.single_definition(given) is swap:
+                    yield call, given, swap
 
 
 _BATCH = re.compile(r"b|bs|bsz|batch|batch_size|batchsize|n_batch|num_batch", re.IGNORECASE)

@@ -62,6 +62,11 @@ class CachedWithoutDevice(Rule):
             (5,),
         ),
         Invalid(
+            _HEAD + "@lru_cache\ndef grid(h, w):\n    ys, xs = torch.meshgrid(torch.arange(h), torch.arange(w))\n"
+            "    return torch.stack((xs, ys), dim=-1)\n\n\ndef add(x):\n    return x + grid(4, 4).permute(2, 0, 1)\n",
+            (5,),
+        ),
+        Invalid(
             "import functools\nimport torch\n\n\n@functools.cache\ndef eye(n):\n    table = torch.eye(n)\n"
             "    return table * 2\n\n\ndef turn(x):\n    return x @ eye(x.size(-1))\n",
             (5,),
@@ -91,7 +96,15 @@ def _is_cache(file: FileContext, decorator: ast.expr) -> bool:
 def _returns_factory(file: FileContext, function: FunctionNode) -> bool:
     if not any(file.enclosing_function(call) is function for call in file.calls(*FACTORIES)):
         return False
-    return any(placement(file).made_on_cpu(item.value) is not None for item in file.returns_of(function))
+    return any(
+        placement(file).made_on_cpu(item.value) is not None or _is_joined(file, item.value)
+        for item in file.returns_of(function)
+    )
+
+
+def _is_joined(file: FileContext, value: ast.expr | None) -> bool:
+    """`torch.stack((xs, ys), dim=-1)` of what the function made."""
+    return isinstance(value, ast.Call) and file.qualified_name(value.func) in ("torch.stack", "torch.cat")
 
 
 def _plain_uses(file: FileContext, function: FunctionNode) -> Iterator[ast.Call]:

@@ -43,8 +43,8 @@ class UndividedAccumulation(Rule):
     triggers = (".step(",)
     documentation = Documentation(
         what_it_does=(
-            "Finds loops that step only after every n-th batch and back-propagate the mean loss of each batch without "
-            "dividing it by n."
+            "Finds loops, and methods for one batch, that step only after every n-th batch and back-propagate the "
+            "mean loss of each batch without dividing it by n."
         ),
         why_is_this_bad=(
             "`backward()` adds up: the step follows n times the mean gradient, as if the learning rate were n times as "
@@ -70,6 +70,10 @@ class UndividedAccumulation(Rule):
         + _TRAIN
         + "        loss.backward()\n        if (i + 1) % every == 0:\n            for p in net.parameters():\n"
         "                p.grad.div_(every)\n            optimizer.step()\n            optimizer.zero_grad()\n",
+        # one batch of a method, divided
+        _HEAD + "class Trainer:\n    def step(self, x, y):\n        loss = F.mse_loss(self.net(x), y)\n"
+        "        (loss / self.every).backward()\n        self.count += 1\n        if self.count % self.every == 0:\n"
+        "            self.optimizer.step()\n            self.optimizer.zero_grad()\n",
         # a step for every batch
         _HEAD + _TRAIN + "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
         "        if i % every == 0:\n            print(loss)\n",
@@ -95,6 +99,12 @@ class UndividedAccumulation(Rule):
             "            F.cross_entropy(self.net(x), y).backward()\n"
             "            if (i + 1) % self.accumulate == 0:\n                self.optimizer.step()\n"
             "                self.optimizer.zero_grad()\n",
+            (8,),
+        ),
+        Invalid(
+            _HEAD + "class Trainer:\n    def step(self, x, y):\n        loss = F.mse_loss(self.net(x), y)\n"
+            "        loss.backward()\n        self.count += 1\n        if self.count % self.every == 0:\n"
+            "            self.optimizer.step()\n            self.optimizer.zero_grad()\n",
             (8,),
         ),
     )

@@ -56,6 +56,8 @@ class AverageOverPadding(Rule):
         documentation.right_example,
         _HEAD + _NET + "        h = self.encoder(x, src_key_padding_mask=None)\n        return h.mean(dim=1)\n",
         _HEAD + _NET + "        h = self.encoder(x)\n        return h.mean(dim=1)\n",
+        _HEAD + _NET + "        h = self.encoder(x, src_key_padding_mask=blank)\n        if blank is None:\n"
+        "            return h.mean(dim=1)\n        return h[:, 0]\n",
         _HEAD + _NET + "        h = self.encoder(x, src_key_padding_mask=blank)\n        return h.mean(dim=-1)\n",
         _HEAD + _NET + "        h = self.encoder(x, src_key_padding_mask=blank)\n"
         "        h = h.masked_fill(blank.unsqueeze(-1), 0)\n        return h.mean(dim=1)\n",
@@ -98,7 +100,7 @@ class AverageOverPadding(Rule):
             if operand is None or function is None:
                 continue
             masked = _masked_layer(file, operand) if _is_over_steps(file, call) else None
-            if masked is not None:
+            if masked is not None and not _depends_on(file, call, masked):
                 yield Hit(
                     call,
                     "This averages over all positions, the padding that the mask hides from the layer included: what "
@@ -111,6 +113,15 @@ class AverageOverPadding(Rule):
                     "The mask sets the loss of the padding to zero, but this divides by the number of all positions: "
                     "batches with much padding count less. Divide the sum by the sum of the mask.",
                 )
+
+
+def _depends_on(file: FileContext, call: ast.Call, mask: ast.expr) -> bool:
+    """Whether the average is one of two ways, by whether there is a mask."""
+    name = terminal_name(mask) or file.source(mask)
+    return any(
+        isinstance(outer, (ast.If, ast.IfExp)) and re.search(rf"\b{re.escape(name)}\b", file.source(outer.test))
+        for outer in file.ancestors(call)
+    )
 
 
 def _averaged(file: FileContext, call: ast.Call) -> ast.expr | None:

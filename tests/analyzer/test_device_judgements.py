@@ -29,6 +29,15 @@ def test_a_file_that_knows_no_devices_gets_a_note() -> None:
     assert severities("GP602", module(JOINED) + f"\n\n{ELSEWHERE}") == ["warning"]
 
 
+def test_noise_that_a_model_draws_on_the_cpu_is_warned_of_in_any_file() -> None:
+    assert severities("GP602", module("noise = torch.randn(x.shape)\nreturn self.up(x) + noise")) == ["warning"]
+    assert severities("GP602", module("return self.up(x) + torch.rand(x.shape, dtype=x.dtype)")) == ["note"]
+    without_layers = (
+        f"{HEAD}class Noise(nn.Module):\n    def forward(self, x):\n        return x.abs() + torch.randn(4)\n"
+    )
+    assert severities("GP602", without_layers) == ["note"]
+
+
 def test_sums_in_place_and_lookups_are_warned_of_in_any_file() -> None:
     assert severities("GP602", module("loss = torch.zeros(1)\nloss += self.up(x).sum()\nreturn loss")) == ["warning"]
     lookup = module("ids = torch.arange(x.shape[1])\nreturn x + self.table(ids)", "self.table = nn.Embedding(8, width)")
