@@ -9,6 +9,7 @@ through at all. This module must not know rules.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class Origin(Enum):
     PARAMETER = "parameter"
     LAYER = "layer"
     ARGUMENT = "argument"
+    # an object of unknown class that is called: perhaps a model
+    CALLED = "called object"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,8 @@ _WITHOUT_GRADIENT = re.compile(
 _NUMBER_ANNOTATION = re.compile(
     r"^(Optional\[)?(int|float|bool|str)\b|LongTensor|IntTensor|BoolTensor|List\[int|list\[int"
 )
+_NO_MODEL = re.compile(r"loss|crit|metric|dist|measure|(^|_)(fn|func|function)$")
+_BUILTINS = frozenset(dir(builtins))
 _MAX_DEPTH = 2
 _MAX_STATEMENTS = 400
 
@@ -215,14 +220,15 @@ class GradientFlow:
                 self._block(statement.finalbody)
 
     def _unrecorded(self, statement: ast.stmt, flow: Flow) -> Flow:
-        """What is computed under `no_grad` is meant to have no gradient, unless it is a parameter of the module."""
+        """What is computed under `no_grad`: a parameter of the module ends there, of the rest a backward may tell."""
         if flow is _EMPTY or not self._file.grad_disabled(statement):
             return flow
-        parameters_in = frozenset(source for source in flow.live if source.origin is Origin.PARAMETER)
         block = next((o for o in self._file.ancestors(statement) if isinstance(o, (ast.With, ast.AsyncWith))), None)
-        if not parameters_in or block is None:
+        if not flow.live or block is None:
             return _EMPTY
-        cuts = (Cut(source, block.items[0].context_expr, Ending.DETACHED) for source in parameters_in)
+        at = block.items[0].context_expr
+        endings = {Origin.PARAMETER: Ending.DETACHED}
+        cuts = (Cut(source, at, endings.get(source.origin, Ending.UNRECORDED)) for source in flow.live)
         return Flow(_NOTHING, frozenset(cuts), computed=True)
 
     def _branches(self, statement: ast.If) -> None:
@@ -387,7 +393,7 @@ class GradientFlow:
         helper = self._helper(name)
         if helper is not None:
             return self._followed(helper, call)
-        return Flow(given.live, given.cut, computed=True)
+        return Flow(given.live | _weights_of(name), given.cut, computed=True)
 
     def _imported(self, call: ast.Call, qualified: str, given: Flow) -> Flow:
         name = qualified.rpartition(".")[2]
@@ -436,7 +442,7 @@ class GradientFlow:
             for statement in self._owner.body:
                 if isinstance(statement, ast.FunctionDef) and statement.name == name:
                     return self._followed(statement, call)
-        return Flow(given.live, given.cut, computed=True)
+        return Flow(given.live | _weights_of(f"self.{name}"), given.cut, computed=True)
 
     def _helper(self, name: str) -> FunctionNode | None:
         for function in self._file.functions_by_name.get(name, ()):
@@ -460,6 +466,13 @@ class GradientFlow:
         returned = self._run(helper.body, dict(given))
         self._depth -= 1
         return joined(returned)
+
+
+def _weights_of(name: str) -> frozenset[Source]:
+    """What an object of unknown class brings along when it is called: it may be a model, unless it is a loss."""
+    if not name or name in _BUILTINS or _NO_MODEL.search(name):
+        return _NOTHING
+    return frozenset({Source(Origin.CALLED, name)})
 
 
 def _argument(parameter: ast.arg) -> Flow:

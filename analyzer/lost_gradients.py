@@ -46,7 +46,7 @@ _LOSS = re.compile(
 )
 # Losses that are only looked at.
 _ASSESSED = re.compile(r"(^|_)(val|valid|validation|test|compute_metrics|current|running)(_|$)", re.IGNORECASE)
-_NO_LOSS = re.compile(r"metric|accuracy|score|eval|lossless|log_|meter|weight", re.IGNORECASE)
+_NO_LOSS = re.compile(r"metric|accuracy|score|eval|lossless|log_|meter|weights?(_|$)", re.IGNORECASE)
 # Networks that are not to be trained, by name.
 _KEPT_FIXED = re.compile(
     r"target|teacher|ema|momentum|frozen|fixed|pretrain|vgg|lpips|percept|clip|shadow|ref(erence)?_|(^|_)old|prior|"
@@ -187,7 +187,7 @@ def _never_trained(file: FileContext, result: Result) -> Iterator[Lost]:
         return
     for cuts in _by_source(result.flow.cut).values():
         source = cuts[0].source
-        if source in result.flow.live or source.origin is Origin.ARGUMENT:
+        if source in result.flow.live or source.origin in {Origin.ARGUMENT, Origin.CALLED}:
             continue
         attribute = source.name.removeprefix("self.")
         if (
@@ -233,12 +233,14 @@ def _layer_counts(file: FileContext, owner: ast.ClassDef, result: Result, attrib
         return False
     if known.content is Content.LAYER and not _has_weights(known.name):
         return False
-    if result.flow.discrete or (cut.ending is Ending.DETACHED and _FREEZES.search(file.source(owner))):
+    frozen = cut.ending is Ending.DETACHED and _FREEZES.search(file.source(owner)) is not None
+    if frozen or cut.ending is Ending.UNRECORDED or result.flow.discrete:
         return False
+    live = [source for source in result.flow.live if source.origin is not Origin.CALLED]
     if cut.ending is Ending.COMPARISON:
         together = {other.source for other in result.flow.cut if other.node is cut.node}
-        return len([source for source in together if source.origin is Origin.LAYER]) == 1 and bool(result.flow.live)
-    if not result.flow.live:
+        return len([source for source in together if source.origin is Origin.LAYER]) == 1 and bool(live)
+    if not live:
         # Nothing else is trained: it may be a wrapper for inference. Only a value to compute with says otherwise.
         return cut.ending is Ending.DISCRETE and _computed_with(file, cut)
     return True
@@ -280,11 +282,20 @@ def _loss_without_gradient(file: FileContext, result: Result) -> Iterator[Lost]:
     """A loss none of whose arguments reaches its result with a gradient."""
     if result.flow.live or result.flow.discrete or not is_loss(file, result.function):
         return
-    cuts = [cut for cut in result.flow.cut if cut.ending not in {Ending.COMPARISON, Ending.DETACHED}]
+    cuts = [
+        cut
+        for cut in result.flow.cut
+        if cut.ending not in {Ending.COMPARISON, Ending.DETACHED} and not _is_block(file, cut.node)
+    ]
     if any(cut.ending is Ending.UNRECORDED for cut in cuts) and _ASSESSED.search(result.function.name):
         return
     if cuts:
         yield Lost(_first(cuts), Evidence.LOSS_WITHOUT_GRADIENT, result.function)
+
+
+def _is_block(file: FileContext, node: ast.expr) -> bool:
+    """Whether a gradient ends at a `with torch.no_grad()`."""
+    return isinstance(file.parent(node), ast.withitem)
 
 
 def _backward_without_gradient(result: Result) -> Iterator[Lost]:
@@ -297,7 +308,7 @@ def _copied(file: FileContext, result: Result) -> Iterator[Lost]:
     """`torch.tensor(…)` and `nn.Parameter(…)` of something that was computed with a gradient."""
     seen: set[ast.expr] = set()
     for cut in sorted(result.flow.cut, key=_place):
-        if cut.ending is not Ending.COPY or cut.node in seen:
+        if cut.ending is not Ending.COPY or cut.node in seen or cut.source.origin is Origin.CALLED:
             continue
         seen.add(cut.node)
         if cut.source.origin is not Origin.ARGUMENT or _is_computed(file, cut.node):

@@ -107,6 +107,7 @@ class EntropyAtZero(Rule):
         Invalid("import torch\ndef f(x):\n    p = torch.sigmoid(x)\n    return -torch.xlogy(p, p)\n", (4,)),
         Invalid("import torch\ndef f(probs):\n    return -(probs * torch.log(probs)).sum(-1)\n", (3,)),
         Invalid("import torch\ndef f(p):\n    lp = p.log()\n    return -(p * lp).sum(-1)\n", (4,)),
+        Invalid("import torch\ndef f(prob, q):\n    return (prob * (prob.log() - q.log())).sum()\n", (3,)),
         Invalid("import torch\ndef f(attn):\n    return (-attn * attn.log()).sum(-1).mean()\n", (3,)),
         Invalid(
             "import torch.nn.functional as F\ndef f(x, y):\n    q = y.softmax(-1)\n"
@@ -182,6 +183,8 @@ def _operand_of_logarithm(file: FileContext, expression: ast.expr) -> ast.expr |
     """`p` of `log(p)`. Only calls and names that sound like a logarithm are looked at: products are everywhere."""
     if isinstance(expression, ast.Name) and "l" in expression.id:
         expression = file.values.single_definition(expression) or expression
+    while isinstance(expression, ast.BinOp) and isinstance(expression.op, (ast.Add, ast.Sub)):
+        expression = expression.left  # `p * (log(p) - log(q))`
     if not isinstance(expression, ast.Call) or terminal_name(expression.func) not in ("log", "log2"):
         return None
     operation = file.values.operation(expression)

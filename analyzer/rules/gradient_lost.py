@@ -152,7 +152,7 @@ _ARTICLES = {
     Ending.NUMBER: "The conversion",
     Ending.NUMPY: "The conversion",
     Ending.DETACHED: "The `detach()`",
-    Ending.UNRECORDED: "The `no_grad` around the function",
+    Ending.UNRECORDED: "The `no_grad`",
 }
 
 
@@ -204,6 +204,10 @@ class LeavesTheGraph(Rule):
         _HEAD + "def policy_loss(logp, adv):\n    return -(logp * adv.detach()).mean()\n",
         _HEAD + "def entropy_loss(logp, adv, ent):\n    return -(logp * adv.detach() + 0.01 * ent).mean()\n",
         _HEAD + "def commit_loss(q, z):\n    return (q - z.detach()).pow(2).mean() + (q.detach() - z).pow(2).mean()\n",
+        _HEAD + "def fit(enc, model, x, y):\n    z = enc(x).detach()\n    loss = F.mse_loss(model(z), y)\n"
+        "    loss.backward()\n",
+        _HEAD + "class Trainer:\n    def fit(self, x, y):\n        with torch.no_grad():\n            z = self.enc(x)\n"
+        "        loss = F.mse_loss(self.model(z), y)\n        loss.backward()\n",
         _HEAD + "def accuracy_score(p, y):\n    return (p.detach().numpy() == y.numpy()).mean()\n",
         _HEAD + _MATCHER + "    def match_loss(self, a, b):\n        return (a - self.features(b)).abs().mean()\n",
         _HEAD + _MATCHER + "    def val_loss(self, a, b):\n"
@@ -223,6 +227,11 @@ class LeavesTheGraph(Rule):
             _HEAD
             + "def blend(x, r):\n    return x * float(r)\n\n\n"
             + _in_module(_SCALE, "return blend(self.up(x), self.scale.mean())").removeprefix(_HEAD),
+            (8,),
+        ),
+        Invalid(
+            _HEAD + "def fit(model, criterion, x, y):\n    with torch.no_grad():\n        out = model(x)\n"
+            "    loss = criterion(out, y)\n    loss.backward()\n",
             (8,),
         ),
         Invalid(_HEAD + "def peak_loss(p):\n    return torch.tensor(1.0 - p.detach().numpy().max())\n", (8,)),
