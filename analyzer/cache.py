@@ -77,9 +77,13 @@ class ResultCache:
         with contextlib.suppress(OSError):
             entry.parent.mkdir(parents=True, exist_ok=True)
             descriptor, temporary = tempfile.mkstemp(dir=entry.parent)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            Path(temporary).replace(entry)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                    stream.write(text)
+                Path(temporary).replace(entry)
+            except BaseException:  # a full disk, or Ctrl-C
+                Path(temporary).unlink(missing_ok=True)
+                raise
 
     def clear_old(self) -> None:
         """Takes away the entries that were not used for longest, when there are too many."""

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,15 +71,26 @@ def read_in_processes(reader: Reader, wanted: Sequence[str], processes: int) -> 
     setting = (reader.root, reader.paths, reader.options)
     chunks = [list(wanted[start : start + _CHUNK]) for start in range(0, len(wanted), _CHUNK)]
     outcomes: dict[str, FileOutcome] = {}
-    failed: list[str] = []
-    for chunk, answer in _answers(chunks, setting, processes):
-        if answer is None:
-            failed.extend(chunk)
-        else:
-            outcomes.update(zip(chunk, answer, strict=True))
-    # One process for each, so that the death of one is certain to be its own.
-    for path in failed:
-        answer = next(_answers([[path]], setting, 1))[1]
+
+    def failing(asked: Sequence[list[str]], at_once: int) -> list[list[str]]:
+        failed: list[list[str]] = []
+        for chunk, answer in _answers(asked, setting, at_once):
+            if answer is None:
+                failed.append(chunk)
+            else:
+                outcomes.update(zip(chunk, answer, strict=True))
+        return failed
+
+    suspects: list[list[str]] = []
+    while chunks:
+        failed = failing(chunks, processes)
+        # A pool breaks as a whole, but reads in order: who broke it is among the first that it did not answer for.
+        suspects.extend(failed[: processes + 1])
+        chunks = failed[processes + 1 :]
+    # Then one process for each, so that the death of one is certain to be its own.
+    guilty = [chunk for suspect in suspects for chunk in failing([suspect], 1)]
+    for path in (path for chunk in guilty for path in chunk):
+        _, answer = next(_answers([[path]], setting, 1))
         if answer is not None:
             outcomes[path] = answer[0]
         else:
@@ -94,13 +109,30 @@ def _answers(
     context = multiprocessing.get_context("spawn")
     workers = min(processes, len(chunks))
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=setting)
-    limit = setting[2].max_seconds_per_file * _CHUNK + _GRACE_SECONDS
+    limit = setting[2].max_seconds_per_file * max(map(len, chunks)) + _GRACE_SECONDS
     try:
-        pending = [(chunk, pool.submit(_read_chunk, chunk)) for chunk in chunks]
+        # The processes are started by this, and inherit that Ctrl-C is nothing to them: it comes to all, and what
+        # they would say is a traceback each.
+        with _interrupts_blocked():
+            pending = [(chunk, pool.submit(_read_chunk, chunk)) for chunk in chunks]
         for chunk, future in pending:
             yield chunk, _answer(future, limit, pool)
+    except BaseException:
+        # Ctrl-C: nobody wants to wait for what they are reading.
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _answer(future: Future[list[FileOutcome]], limit: float, pool: ProcessPoolExecutor) -> list[FileOutcome] | None:
@@ -121,7 +153,16 @@ _reader: list[Reader] = []
 
 def _start(root: Path, paths: tuple[str, ...], options: AnalyzerOptions) -> None:
     gc.disable()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _reader[:] = [Reader(root, paths, options)]
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed says nothing, and its processes would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _read_chunk(paths: list[str]) -> list[FileOutcome]:

@@ -32,6 +32,7 @@ from services.reports.formats import FORMATS, Rendering, report_format
 from services.reports.sources import DirectorySources, Sources, TreeSources
 from services.snapshots.errors import EmptyTreeError, PythonFileTooLargeError
 from services.snapshots.limits import DEFAULT_LIMITS, size_text
+from services.snapshots.paths import check_path
 from services.snapshots.places import local_place, top_of
 
 if TYPE_CHECKING:
@@ -247,6 +248,7 @@ def _read_stdin(paths: list[str], stdin_filename: str, wanted: _Wanted, started:
         raise StdinError("- needs --stdin-filename, the file that stdin stands for: its place decides what counts")
     if not stdin_filename.endswith(SUFFIXES):
         raise StdinError(f"--stdin-filename {stdin_filename} has to end in {' or '.join(SUFFIXES)}")
+    check_path(Path(stdin_filename).name)
     source = sys.stdin.buffer.read(_MAX_STDIN + 1)
     file = Path(stdin_filename).resolve()
     directory = next(place for place in file.parents if place.is_dir())
@@ -254,7 +256,7 @@ def _read_stdin(paths: list[str], stdin_filename: str, wanted: _Wanted, started:
     if not is_chosen and not is_configured(top):
         # Nothing says where names begin: the working directory does, as the name given is most often relative to it.
         top = Path.cwd() if file.is_relative_to(Path.cwd()) else file.parent
-    name = file.relative_to(top).as_posix()
+    name = check_path(file.relative_to(top).as_posix())
     place = local_place([str(top)], SUFFIXES, is_configured, root=top)
     outcome = read_buffer(source, name, place, wanted.options)
     report = static_report(

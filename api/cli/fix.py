@@ -7,10 +7,10 @@ fix is: `analyzer.fixing` does.
 from __future__ import annotations
 
 import difflib
-import io
 import os
+import re
+import stat
 import tempfile
-import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -87,6 +87,7 @@ def fix(
     """
     console = people()
     tally = Tally()
+    failures: list[FileChangedError] = []
     chosen = AnalysisOptions.parse({"rules": [word.strip() for word in rules.split(",") if word.strip()]}).rules
     for path in paths:
         for file, fixed, before in _fixed(path, chosen, unsafe=unsafe):
@@ -97,9 +98,17 @@ def fix(
                 continue
             if diff:
                 typer.echo(_patch(file.name, before, fixed.data), nl=False)
-            else:
+                continue
+            try:
                 _write(file, before, fixed.data)
+            except FileChangedError as error:
+                console.print(f"[yellow]{escape(error.message)}[/]")
+                failures.append(error)
+            else:
                 _say(console, file, fixed)
+    if failures:
+        # All others were fixed: one file that can't be written must not cost them.
+        raise failures[0]
     console.print(_summary(tally, diff=diff, unsafe=unsafe))
     if diff and tally.fixes:
         raise typer.Exit(1)
@@ -126,7 +135,11 @@ def _fixed(path: Path, rules: Sequence[str], *, unsafe: bool) -> Iterator[tuple[
     reader = Reader(place.base, place.names, AnalyzerOptions(rules=selection.rules))
     for name in with_fixes:
         file = LocalFile(place.base / PurePosixPath(name), name)
-        before = file.place.read_bytes()
+        try:
+            before = file.place.read_bytes()
+        except OSError as error:
+            yield file, FixedSource(b"", problem=f"can't be read: {error.strerror or error}"), b""
+            continue
         options = AnalyzerOptions(rules=selection.rules_at(name))
         yield file, fix_source(before, name, unsafe=unsafe, options=options, surroundings=reader.surroundings), before
 
@@ -145,6 +158,9 @@ def _write(file: LocalFile, before: bytes, after: bytes) -> None:
     """Put the new content in the place of the old, in one step."""
     place = file.place
     try:
+        if not place.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+            # Replacing it would take the permission of its directory only, and somebody meant the file to stay.
+            raise FileChangedError(f"{one_line(file.name)} is write-protected")
         if place.read_bytes() != before:
             raise FileChangedError(f"{one_line(file.name)} changed while its fix was worked out: run the command again")
         descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
@@ -160,12 +176,14 @@ def _write(file: LocalFile, before: bytes, after: bytes) -> None:
         raise FileChangedError(f"{one_line(file.name)} can't be written: {error.strerror or error}") from error
 
 
-def _patch(name: str, before: bytes, after: bytes) -> str:
+def _patch(name: str, before: bytes, after: bytes) -> bytes:
     """A unified diff that `patch -p1` and `git apply` take, line ends kept."""
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(before).readline)
-    old, new = (data.decode(encoding).splitlines(keepends=True) for data in (before, after))
-    lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}")
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    # Bytes, so that a patch of a Latin-1 file is one, and cut at line feeds alone, as `patch` does: Python's own
+    # splitlines() also cuts at form feeds, of which old files have one between any two classes.
+    old, new = ([*map(bytes, re.findall(rb"[^\n]*\n|[^\n]+", data))] for data in (before, after))
+    path = name.encode("utf-8", "surrogateescape")
+    lines = difflib.diff_bytes(difflib.unified_diff, old, new, b"a/" + path, b"b/" + path)
+    return b"".join(line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n" for line in lines)
 
 
 def _count(tally: Tally, fixed: FixedSource) -> None:

@@ -82,7 +82,7 @@ def static_report(
 
 def digest_of(place: LocalPlace) -> str:
     """The digest of the files that count, by their names and contents; one that can't be read counts as empty."""
-    return tree_digest((name, hashlib.sha256(_content(place.base / name)).digest()) for name in sorted(place.asked))
+    return tree_digest((name, _digest_of_file(place.base / name)) for name in sorted(place.asked))
 
 
 def digest_of_buffer(source: bytes, name: str) -> str:
@@ -90,8 +90,9 @@ def digest_of_buffer(source: bytes, name: str) -> str:
     return tree_digest(iter([(name, hashlib.sha256(source).digest())]))
 
 
-def _content(file: Path) -> bytes:
+def _digest_of_file(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        with file.open("rb") as stream:  # piece by piece: what is too large to be analysed may be larger than memory
+            return hashlib.file_digest(stream, "sha256").digest()
     except OSError:
-        return b""
+        return hashlib.sha256().digest()

@@ -15,7 +15,7 @@ from pathlib import Path
 from services.problems import BadInputError
 from services.snapshots.directories import list_directory
 from services.snapshots.errors import DirectoryNotFoundError
-from services.snapshots.paths import shown
+from services.snapshots.paths import check_path, shown
 
 
 class PathsError(BadInputError):
@@ -77,6 +77,8 @@ def local_place(
     below = tuple(
         f"{name}/" if name != "." else "" for name, path in zip(wanted, resolved, strict=True) if path.is_dir()
     )
+    for name in named:
+        check_path(name)
     only = named | {name for name in names if name.startswith(below)}
     return LocalPlace(top, base, tuple(sorted(names | named)), frozenset(only))
 

@@ -1,8 +1,15 @@
 """Neither processes nor a cache change a result, and neither a killer file nor a damaged entry costs one."""
 
+import errno
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +20,7 @@ from analyzer.engine import AnalyzerOptions, analyze_files
 from analyzer.file_analysis import FileResult
 from analyzer.findings import StaticAnalysis
 from analyzer.pool import Reader, read_in_processes
+from tests.processes import descendants
 
 CASES = Path(__file__).parents[1] / "cases"
 HELPER = "import torch\ndef energy(x):\n    return x.pow(2).sum(-1)\n"
@@ -170,3 +178,93 @@ def test_a_file_that_kills_its_process_is_reported_and_the_others_are_read(
     assert [finding.rule for finding in outcomes["killer.py"].result.findings] == ["GP002"]
     assert "died" in outcomes["killer.py"].result.findings[0].message
     assert [finding.rule for finding in outcomes["model.py"].result.findings] == ["GP103"]
+
+
+def test_a_file_that_kills_its_process_does_not_cost_a_process_for_each_other_file(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / "killer.py").write_text("x = 1\n")
+    paths = [f"m{number:03}.py" for number in range(40)]
+    for path in paths:
+        (package / path).write_text("x = 1\n")
+    wanted = ["killer.py", *paths]
+    monkeypatch.setattr(pool, "_start", start_deadly)
+    monkeypatch.setattr(pool, "_CHUNK", 2)
+    asked: list[int] = []
+    answers = pool._answers
+
+    def counted(chunks: list[list[str]], *rest: Any) -> Iterator[tuple[list[str], list[pool.FileOutcome] | None]]:
+        asked.append(len(chunks))
+        return answers(chunks, *rest)
+
+    monkeypatch.setattr(pool, "_answers", counted)
+    outcomes = read_in_processes(Reader(package, wanted, AnalyzerOptions()), wanted, 2)
+    assert set(outcomes) == set(wanted)
+    assert [path for path in wanted if outcomes[path].result.findings] == ["killer.py"]
+    assert len(asked) < 10
+
+
+WAITS = """
+import signal
+import sys
+from pathlib import Path
+from analyzer import pool
+from analyzer.options import AnalyzerOptions
+
+class Waits(pool.Reader):
+    def read(self, path):
+        (self.root / f"{path}.seen").touch()
+        while True:
+            pass
+
+def start(root, paths, options):
+    original(root, paths, options)
+    pool._reader[:] = [Waits(root, paths, options)]
+
+original, pool._start = pool._start, start
+
+def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    reader = pool.Reader(Path(sys.argv[1]), ["a.py"], AnalyzerOptions())
+    pool.read_in_processes(reader, ["a.py"], 1)
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_the_one_that_started_it(tmp_path: Path, sent: signal.Signals) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    places = os.pathsep.join((str(tmp_path), str(Path(pool.__file__).parents[1])))
+    reading = subprocess.Popen(
+        [sys.executable, "-c", "import waits; waits.main()", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": places},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "a.py.seen").exists():
+        assert time.monotonic() < deadline
+        assert reading.poll() is None
+        os.sched_yield()
+    below = descendants(reading.pid)
+    assert below
+    reading.send_signal(sent)
+    _, said = reading.communicate(timeout=60)
+    assert said.count("Traceback") <= 1  # the parent's own: no command line stands around it here
+    while any(Path(f"/proc/{pid}").exists() for pid in below):
+        assert time.monotonic() < deadline, f"left behind: {below}"
+        os.sched_yield()
+
+
+# --- what goes wrong while an entry is written ------------------------------------------------------------------
+
+
+def test_a_full_disk_leaves_no_half_entry_behind(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    results = tmp_path / "results"
+    analyze_files(package, ["model.py"], cache=results)
+    assert [path for path in results.rglob("*") if path.is_file()] == []

@@ -235,6 +235,7 @@ def test_stdin_may_be_a_notebook(repository: Path, check: Check, monkeypatch: py
         (["-", "a.py", "--stdin-filename", "a.py"], "only path"),
         (["a.py", "--stdin-filename", "a.py"], "only path"),
         (["-", "--stdin-filename", "a.txt"], "a.txt"),
+        (["-", "--stdin-filename", "a\udcff.py"], "a"),
     ],
 )
 def test_stdin_that_makes_no_sense_is_refused(check: Check, arguments: list[str], said: str) -> None:
@@ -405,3 +406,10 @@ def test_the_hook_runs_as_its_definition_says(
     (repository / "src/pkg/b.py").write_text(FAULT)
     assert run([*arguments, *baseline, "src/pkg/a.py", "src/pkg/b.py"]) == 1
     assert "src/pkg/b.py:5:12" in capfd.readouterr().out
+
+
+def test_a_file_whose_name_no_report_can_hold_is_refused(check: Check, tmp_path: Path) -> None:
+    file = tmp_path / "b\udcff.py"
+    file.write_text(FAULT)
+    code, out, _ = check(file)
+    assert (code, out) == (2, "")

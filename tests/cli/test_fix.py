@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from analyzer.findings import StaticAnalysis
 from analyzer.fixing import FixedSource, fix_source
 from api.cli import fix as command
 from api.cli.main import run
@@ -172,3 +174,40 @@ def test_rules_that_do_not_exist_are_refused(fix: FixCommand, module: Path) -> N
     code, _, err = fix(module, "--rules", "GP777")
     assert code == 2
     assert "GP777" in err
+
+
+def test_a_patch_of_old_files_can_be_applied(module: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    latin = "# coding: latin-1\n# \xe9\n\x0c\n" + FAULTY.replace("unchanged", "unver\xe4ndert\x0c")
+    module.write_bytes(latin.encode("latin-1"))
+    assert run(["fix", "--diff", "--rules", "GP114", str(module.parent)]) == 1
+    patch = capfdbinary.readouterr().out
+    subprocess.run(["patch", "-p1"], input=patch, cwd=module.parent, check=True, capture_output=True)
+    assert module.read_bytes() == latin.replace(TRAP, MENDED).encode("latin-1")
+
+
+def test_a_write_protected_file_stays_and_the_others_are_fixed(fix: FixCommand, module: Path) -> None:
+    other = module.with_name("zebra.py")
+    other.write_text(FAULTY)
+    module.chmod(0o444)
+    code, _, err = fix(module.parent, "--rules", "GP114")
+    assert code == 2
+    assert "layers.py is write-protected" in err
+    assert module.read_text() == FAULTY
+    assert other.read_text() == FAULTY.replace(TRAP, MENDED)
+
+
+def test_a_file_that_goes_away_meanwhile_is_told(
+    fix: FixCommand, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = command.analyze_files
+
+    def read_and_gone(*arguments: Any, **options: Any) -> StaticAnalysis:
+        analysis = found(*arguments, **options)
+        module.unlink()
+        return analysis
+
+    monkeypatch.setattr(command, "analyze_files", read_and_gone)
+    code, _, err = fix(module.parent, "--rules", "GP114")
+    assert code == 0
+    assert "layers.py: not fixed: can't be read" in err
+    assert "internal error" not in err

@@ -221,3 +221,18 @@ def test_what_is_known_is_counted_and_not_shown(tmp_path: Path) -> None:
     assert written.count("pkg/a.py:18:16  warning") == 1
     assert "this one is new" in written
     assert "2 warnings; 1 known and not shown" in written
+
+
+def test_no_line_of_a_log_is_a_command_to_github() -> None:
+    report = report_of(
+        (
+            finding(region=Region("::error::x/a.py", 1, 1, 1, 2), message="one ::warning:: two " * 40),
+            finding(message="::stop-commands::x"),
+            finding(message="text ##[error]forged"),
+        )
+    )
+    for colour in (False, True):
+        written = report_format("text").render(report, Rendering(colour=colour))
+        assert not re.search(r"^\s*::", ANSI.sub("", written), re.MULTILINE)
+        assert "##[" not in written
+        assert ": :stop-commands::x" in written

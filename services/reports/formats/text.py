@@ -6,6 +6,7 @@ Plain text, with colour only where it is asked for. Nothing that comes from subm
 from __future__ import annotations
 
 import difflib
+import re
 import textwrap
 import unicodedata
 from collections import Counter
@@ -31,6 +32,9 @@ _VERDICT_STYLE = {
     "error": "yellow",
 }
 _FIX_WORDS = {"safe": "a safe fix (`gradproof fix`)", "unsafe": "an unsafe one (`gradproof fix --unsafe`)"}
+# What makes a line of a log a command to GitHub's runner: `::` at its beginning, blanks aside, or `##[` anywhere. A
+# message that quotes code, or the name of a directory, may hold either.
+_COMMAND = re.compile(r"^(\s*(?:\x1b\[[\d;]*m)*\s*)::", re.MULTILINE)
 _NAMED = 4
 _LONGEST_NAME = 48
 _LONGEST_DIFF = 12
@@ -56,7 +60,8 @@ class TextFormat(ReportFormat):
     extension = "txt"
 
     def render(self, report: Report, rendering: Rendering) -> str:
-        return "\n".join(_Writer(rendering).write(report)).rstrip("\n") + "\n"
+        text = "\n".join(_Writer(rendering).write(report)).rstrip("\n") + "\n"
+        return _COMMAND.sub(r"\1: :", text).replace("##[", "## [")
 
 
 class _Writer:
@@ -282,7 +287,9 @@ class _Writer:
         )
         read = f"{_counted(report.snapshot.files, 'file')}, {_counted(report.snapshot.lines, 'line')} read"
         read += f": {found or 'nothing found'}"
-        fixes = Counter(finding.fix.safety for finding in report.findings if finding.fix.edits and not finding.cell)
+        fixes: Counter[str] = Counter(
+            finding.fix.safety for finding in report.findings if finding.fix.edits and not finding.cell
+        )
         if fixes:
             offered = [f"{fixes[safety]} with {words}" for safety, words in _FIX_WORDS.items() if fixes[safety]]
             read += f", {' and '.join(offered)}"
