@@ -28,7 +28,7 @@ from analyzer.placement import (
     returns_tensor,
     tensor_arguments,
 )
-from analyzer.syntax import terminal_name
+from analyzer.syntax import parameters, terminal_name
 
 # These read only the shape or the type of their tensor argument, or copy from wherever it lies.
 INDIFFERENT = frozenset({"expand_as", "view_as", "reshape_as", "copy_", "to", "type_as", "set_", "is_same_size"})
@@ -137,7 +137,7 @@ class DeviceJoins:
             case ast.BinOp() | ast.Compare():
                 left = parent.left
                 others = [parent.right] if isinstance(parent, ast.BinOp) else parent.comparators
-                same = all(side is node or self._places.is_harmless(side) for side in (left, *others))
+                same = all(side is node or self._keeps_place(side) for side in (left, *others))
                 result = parent if same else None
             case ast.UnaryOp():
                 result = None if isinstance(parent.op, ast.Not) else parent
@@ -152,6 +152,18 @@ class DeviceJoins:
             case ast.Call():
                 result = self._function_result(parent, node)
         return result
+
+    def _keeps_place(self, side: ast.expr) -> bool:
+        """Whether what is computed with this operand still lies on the CPU: a number, or a tensor on the CPU.
+
+        Of a plain parameter of the function nothing is known, but wherever it lies: on a GPU, the operation raises.
+        """
+        if isinstance(side, ast.Name):
+            function = self._file.enclosing_function(side)
+            given = function is not None and any(p.arg == side.id for p in parameters(function))
+            if given and not self._file.values.definitions(side):
+                return True
+        return self._places.is_harmless(side)
 
     def _attribute_result(self, attribute: ast.Attribute) -> ast.expr | None:
         call = self._file.parent(attribute)

@@ -273,7 +273,7 @@ class Placement:
     def _shows_tensor(self, name: ast.Name, *, in_forward: bool) -> bool:
         parent = self._file.parent(name)
         if isinstance(parent, ast.BinOp):
-            return in_forward and self._is_factor_of_matrices(parent)
+            return in_forward and (self._is_factor_of_matrices(parent) or self._is_input_of_layer(name, parent))
         if isinstance(parent, ast.Attribute):
             of_tensor = in_forward and operations().is_tensor_method(parent.attr)
             return of_tensor or parent.attr in (_TENSOR_TRAITS if in_forward else _TENSOR_TRAITS - _ARRAY_TRAITS)
@@ -294,6 +294,17 @@ class Placement:
                 return True
             outer = self._file.parent(outer)
         return False
+
+    def _is_input_of_layer(self, name: ast.Name, operation: ast.BinOp) -> bool:
+        """Whether it is the first that `forward` is given, and a layer takes what is computed of it."""
+        function = self._file.enclosing_function(name)
+        if function is None or [p.arg for p in parameters(function)][1:2] != [name.id] or function.name != "forward":
+            return False
+        inner: ast.AST = operation
+        outer = self._file.parent(inner)
+        while isinstance(outer, ast.BinOp):
+            inner, outer = outer, self._file.parent(outer)
+        return isinstance(outer, ast.Call) and inner in outer.args and self._submodule(outer.func) is not None
 
     def _attribute_follows(self, attribute: ast.Attribute) -> bool:
         if attribute.attr in VIEWS:

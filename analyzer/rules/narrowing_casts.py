@@ -287,6 +287,11 @@ class DoubleFromNumpy(Rule):
         _forward("window = torch.tensor(np.ones(4), dtype=x.dtype, device=x.device)\nreturn self.up(x) * window"),
         _forward("return self.up(x) * np.sqrt(2.0)"),
         _forward("order = torch.from_numpy(np.ones(4))\nreturn order, self.up(x)"),
+        _HEAD + "class Weighted(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('table', torch.from_numpy(np.ones(4)).float())\n",
+        _HEAD + "class Weighted(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.register_buffer('table', torch.from_numpy(np.ones(4)))\n\n    def forward(self, x):\n"
+        "        return x * self.table.to(x)\n",
     )
     invalid = (
         Invalid(_forward("window = torch.from_numpy(np.hanning(4))\nreturn self.up(x) * window"), (_FIRST,)),
@@ -301,6 +306,11 @@ class DoubleFromNumpy(Rule):
             _forward("ramp = torch.from_numpy(np.linspace(0, 1, 4)).to(x.device)\nreturn self.up(x * ramp)"), (_FIRST,)
         ),
         Invalid(_forward("scale = np.ones(4)\nreturn self.up(x) * scale"), (_FIRST + 1,)),
+        Invalid(
+            _HEAD + "class Weighted(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        table = np.linspace(0, 1, 4)\n        self.register_buffer('table', torch.from_numpy(table))\n",
+            (11,),
+        ),
     )
 
     def check(self, file: FileContext) -> Iterable[Hit]:
@@ -315,6 +325,10 @@ class DoubleFromNumpy(Rule):
                 continue
             if not _is_double(file, call.args[0]):
                 continue
+            holder = _held_by_module(file, call)
+            if holder is not None:
+                yield self._kept(file, call, holder)
+                continue
             join = next((j for j in _joins(file, call) if not isinstance(j.node, ast.Subscript)), None)
             if join is not None:
                 yield self._hit(file, call, join.node, _single(file, call))
@@ -322,6 +336,16 @@ class DoubleFromNumpy(Rule):
             for array, tensor in ((operation.left, operation.right), (operation.right, operation.left)):
                 if isinstance(array, (ast.Name, ast.Call)) and _is_double(file, array) and places.follows(tensor):
                     yield self._hit(file, operation, operation, None)
+
+    def _kept(self, file: FileContext, call: ast.Call, holder: ast.Call) -> Hit:
+        return Hit(
+            call,
+            "NumPy makes this array in float64, and the module keeps it so: what it is computed with becomes float64, "
+            "and `.to('mps')` raises. Convert it to float32.",
+            hypothesis={"symbol": file.symbol(call)},
+            related=((holder, "kept by the module here"),),
+            fix=_single(file, call),
+        )
 
     def _hit(self, file: FileContext, node: ast.expr, joined: ast.AST, fix: Rewrite | None) -> Hit:
         return Hit(
@@ -332,6 +356,20 @@ class DoubleFromNumpy(Rule):
             related=((joined, "meets a float32 tensor here"),) if joined is not node else (),
             fix=fix,
         )
+
+
+def _held_by_module(file: FileContext, call: ast.Call) -> ast.Call | None:
+    """The `register_buffer` or `nn.Parameter` that keeps a tensor as it is, in a class that converts nothing."""
+    node = _climbed(file, call)
+    holder = file.parent(node) if node is not None else None
+    owner = file.enclosing_class(call)
+    if not isinstance(holder, ast.Call) or node not in holder.args or owner is None:
+        return None
+    is_parameter = file.qualified_name(holder.func) == "torch.nn.Parameter"
+    if not is_parameter and terminal_name(holder.func) != "register_buffer":
+        return None
+    text = file.source(owner)
+    return None if any(word in text for word in ("float64", ".double(", ".float(", "dtype", ".to(")) else holder
 
 
 def _joins(file: FileContext, call: ast.Call) -> Iterator[Join]:

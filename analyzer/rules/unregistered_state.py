@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.context import FileContext
 from analyzer.device_joins import Join, device_joins
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.forward_code import forward_code, is_constant, keyword, mentions, own_attribute
+from analyzer.forward_code import forward_code, is_constant, is_self, keyword, mentions, own_attribute
 from analyzer.layers import Content
 from analyzer.module_state import (
     Assignment,
@@ -86,6 +86,10 @@ class UnregisteredTensor(Rule):
             "        return self\n",
         ),
         _module("weight = torch.ones(4)\nself.register_buffer('gain', weight)", "return self.up(x) * self.gain"),
+        _module(
+            "setattr(self, f'table{width}', torch.ones(width))",
+            "return self.up(x + getattr(self, f'table{x.dim()}').to(x.device))",
+        ),
         _module("self.names = ['a', 'b']\nself.sizes = [1, 2]", "return self.up(x) * self.sizes[0]"),
     )
     invalid = (
@@ -99,6 +103,14 @@ class UnregisteredTensor(Rule):
         Invalid(_module("self.gain = torch.ones(4, device='cpu')", "return self.up(x) * self.gain"), (_FIRST,)),
         Invalid(_module("self.mean = torch.zeros(4)", "self.mean.mul_(0.9)\nreturn self.up(x)"), (_FIRST,)),
         Invalid(_module("self.count = torch.zeros(1)", _COUNT), (_FIRST,)),
+        Invalid(
+            _module(
+                "for i in range(2):\n    setattr(self, f'table{i}', torch.ones(width) * i)",
+                "return self.up(x + getattr(self, f'table{self.level}'))",
+            ),
+            (_FIRST + 1,),
+        ),
+        Invalid(_module("self.shift = torch.ones(4)", "return self.up(x + self.shift)"), (_FIRST,)),
         Invalid(_module("self.waves = torch.randn(4, 4) * 2", "return torch.sin(3.0 * x @ self.waves.t())"), (_FIRST,)),
         Invalid(
             _module(
@@ -135,6 +147,7 @@ class UnregisteredTensor(Rule):
     def check(self, file: FileContext) -> Iterable[Hit]:
         """Every attribute that a factory call fills outside of `forward`."""
         code = forward_code(file)
+        yield from self._set_by_name(file)
         told: set[tuple[ast.ClassDef, str]] = set()
         for call in file.calls(*FACTORIES):
             owner = code.module_of(call)
@@ -147,6 +160,30 @@ class UnregisteredTensor(Rule):
             if hit is not None:
                 told.add((owner, found.name))
                 yield hit
+
+    def _set_by_name(self, file: FileContext) -> Iterator[Hit]:
+        """`setattr(self, f"table_{i}", tensor)` of a module that reads it with `getattr` and moves it nowhere."""
+        code, places = forward_code(file), placement(file)
+        for call in file.calls("setattr"):
+            owner, method = code.module_of(call), code.method_of(call)
+            if owner is None or method is None or takes_care(owner) or len(call.args) != 3 or not is_self(call.args[0]):
+                continue
+            name, value = call.args[1:]
+            if isinstance(name, ast.Constant) or places.made_on_cpu(value) is None:
+                continue
+            for read in file.calls("getattr"):
+                if code.module_of(read) is not owner or not read.args or not is_self(read.args[0]):
+                    continue
+                join = next(device_joins(file).joins(read), None)
+                if join is not None:
+                    yield Hit(
+                        call,
+                        f"`setattr` keeps this tensor in a plain attribute: `.to()` does not move it, and line "
+                        f"{join.node.lineno} joins it with tensors that are moved. Use `register_buffer`.",
+                        hypothesis={"attribute": file.source(name), "joined_line": join.node.lineno},
+                        related=((join.node, "joined with tensors of the model here"),),
+                    )
+                    break
 
     def _kept(self, file: FileContext, owner: ast.ClassDef, call: ast.Call) -> Assignment | None:
         statement = file.statement(call)

@@ -31,6 +31,8 @@ def test_a_file_that_knows_no_devices_gets_a_note() -> None:
 
 def test_noise_that_a_model_draws_on_the_cpu_is_warned_of_in_any_file() -> None:
     assert severities("GP602", module("noise = torch.randn(x.shape)\nreturn self.up(x) + noise")) == ["warning"]
+    scaled = "noise = torch.randn(x.shape)\nreturn self.up(x + sigma * noise)"
+    assert severities("GP602", module(scaled).replace("forward(self, x)", "forward(self, x, sigma)")) == ["warning"]
     assert severities("GP602", module("return self.up(x) + torch.rand(x.shape, dtype=x.dtype)")) == ["note"]
     without_layers = (
         f"{HEAD}class Noise(nn.Module):\n    def forward(self, x):\n        return x.abs() + torch.randn(4)\n"
