@@ -242,14 +242,15 @@ def _without_broken(pieces: Sequence[str], cells: tuple[CodeCell, ...]) -> Noteb
     text = "".join(f"{piece}\n" for piece in pieces)
     try:
         parse(text)
-    except InvalidSyntaxError:
+    except (InvalidSyntaxError, UnreadableSourceError):
         sound: list[str] = []
         broken: list[BrokenCell] = []
         for piece, cell in zip(pieces, cells, strict=True):
             try:
                 parse(piece)
-            except InvalidSyntaxError as error:
-                broken.append(BrokenCell(cell.first_line + error.line - 1, error.column, error.reason))
+            except (InvalidSyntaxError, UnreadableSourceError) as error:
+                column = error.column if isinstance(error, InvalidSyntaxError) else 1
+                broken.append(BrokenCell(cell.first_line + error.line - 1, column, error.reason))
                 sound.append("\n" * piece.count("\n"))
             else:
                 sound.append(piece)

@@ -184,3 +184,10 @@ def test_lines_of_cells_are_found_in_the_file() -> None:
 def test_lines_of_cells_in_one_string_or_in_pieces_are_found_too() -> None:
     whole = '{"cells": [\n{"source": "a\\nb\\n"},\n{"cell_type": "code", "source": [\n"a", "b\\nc",\n"d"]}]}'
     assert source_lines(whole) == {1: (2, 2), 2: (4, 4)}
+
+
+def test_a_cell_that_can_not_be_parsed_does_not_take_the_others_along() -> None:
+    cells = ["import torch\ndef f(x):\n    return x / x.norm()", "y = '\ud800'", "z = " + "(" * 300 + ")" * 300]
+    document = json.dumps({"cells": [{"cell_type": "code", "source": source} for source in cells]})
+    findings = analyze_source(document, "n.ipynb").findings
+    assert [(finding.rule, finding.region.cell) for finding in findings] == [("GP102", 1), ("GP001", 2), ("GP001", 3)]
