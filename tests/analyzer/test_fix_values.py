@@ -1,8 +1,9 @@
 """Fixes are run: a safe one keeps every finite value, and one for a NaN gradient leaves none where there was one.
 
 Every function and module of an INVALID example that a fix touches is called before and after, on ordinary inputs and
-on those where numerical code breaks: zeros, a row of zeros, ones, negative, large and tiny numbers, a batch of one. Rounding apart means: where the old code lost its digits, what it gives in float64 is the value to keep. Memory
-that nothing has written holds NaN, as torch's deterministic mode fills it.
+on those where numerical code breaks: zeros, a row of zeros, ones, negative, large and tiny numbers, a batch of one.
+Rounding apart means: where the old code lost its digits, what it gives in float64 is the value to keep. Memory that
+nothing has written holds NaN, as torch's deterministic mode fills it.
 """
 
 from __future__ import annotations
