@@ -69,7 +69,7 @@ class StateWithHistory(Rule):
             _CELL, "state = self.cell(x, self.state)\nwith torch.no_grad():\n    self.state = state * 1\nreturn state"
         ),
         _in_module(_CELL, "self.state = self.cell(x)\nreturn self.state * 2"),
-        _in_module(_CELL, "self.state = 0.9 * self.state.detach() + self.cell(x)\nreturn self.state"),
+        _in_module(_MEAN, "self.mean = 0.9 * self.mean.detach() + self.up(x).mean(0)\nreturn self.mean"),
         _in_module(
             _CELL, "if self.state is None:\n    self.state = torch.zeros(4, 4)\nreturn self.cell(x, self.state)"
         ),
@@ -93,7 +93,9 @@ class StateWithHistory(Rule):
         ),
         Invalid(_in_module(_CELL, "self.state = self.cell(x, self.state)\nreturn self.state"), (_FORWARD,)),
         Invalid(
-            _in_module(_CELL, "d = self.state.detach()\nself.state = self.cell(x, self.state) - d\nreturn d"),
+            _in_module(
+                _MEAN, "d = self.mean.detach()\nself.mean = self.mean + self.up(x).mean(0)\nreturn self.mean - d"
+            ),
             (_FORWARD + 1,),
         ),
         Invalid(

@@ -133,10 +133,11 @@ def test_what_is_cut_off_gets_no_gradient(source: str) -> None:
     finding = next(f for f in analyze_source(source, "package/layers.py").findings if f.rule in {"GP202", "GP203"})
     name = str(finding.hypothesis["source"]).removeprefix("self.")
     net = built(source)
-    result = net(given())
+    x = given().requires_grad_()
+    result = net(x)
     if result.requires_grad:
         backward(result)
-    lost = [p.grad for own, p in net.named_parameters() if own.split(".")[0] == name]
+    lost = [p.grad for own, p in (*net.named_parameters(), ("x", x)) if own.split(".")[0] == name]
     assert lost
     assert all(gradient is None or not gradient.any() for gradient in lost)
 
