@@ -61,6 +61,8 @@ class HandWrittenInverseHyperbolic(Rule):
         # nothing says that x reaches the edge
         "import torch\ndef f(x):\n    return 0.5 * torch.log((1 + x) / (1 - x))\n",
         "import torch\ndef f(x, y):\n    return torch.log(x + torch.sqrt(y ** 2 + 1))\n",
+        "import torch\ndef f(x, y):\n    x = x.clamp(-1, 1)\n    return torch.log((1 + x) / (1 - y))\n",
+        "import torch\ndef f(x):\n    return torch.log(x + (x * x - 1) ** 2)\n",
         "import math\nimport torch\ndef f(w, x: float):\n    return w * math.log(x + math.sqrt(x * x - 1))\n",
         "import torch\ndef f(x):\n    if (x < 1).any():\n        raise ValueError\n"
         "    return torch.log(x + torch.sqrt(x * x - 1))\n",
@@ -77,6 +79,11 @@ class HandWrittenInverseHyperbolic(Rule):
         Invalid(
             "import torch\ndef f(x):\n    x = x.clamp(-1, 1)\n    return 0.5 * torch.log((1 + x) / (1 - x))\n", (4,)
         ),
+        # one side is enough; a root may be a power
+        Invalid(
+            "import torch\ndef f(x):\n    x = x.clamp(max=1)\n    return 0.5 * torch.log((1 + x) / (1 - x))\n", (4,)
+        ),
+        Invalid("import torch\ndef f(x):\n    return torch.log(x + (x * x - 1) ** 0.5)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    y = torch.tanh(x)\n    return torch.log((1 + y) / (1 - y)) / 2\n", (4,)),
     )
 
