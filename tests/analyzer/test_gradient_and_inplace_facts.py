@@ -133,7 +133,7 @@ def test_what_is_cut_off_gets_no_gradient(source: str) -> None:
     finding = next(f for f in analyze_source(source, "package/layers.py").findings if f.rule in {"GP202", "GP203"})
     name = str(finding.hypothesis["source"]).removeprefix("self.")
     net = built(source)
-    x = given().requires_grad_()
+    x = given().detach().requires_grad_()
     result = net(x)
     if result.requires_grad:
         backward(result)
