@@ -107,7 +107,7 @@ def _run(operation, leaves, structure, tensors, target, *, in_place):
             kept.append(_storage(tensor))
         return tensor
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # `torch.manual_seed` formats the stack for every kind of device
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         outcome = operation(*arguments, **keywords)
     if in_place:
