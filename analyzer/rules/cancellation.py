@@ -163,6 +163,8 @@ class RemovableSingularity(Rule):
         "import torch\ndef f(w):\n    t = w.norm(dim=-1, keepdim=True).clamp(min=1e-7)\n"
         "    return torch.sin(t) / t * w\n",
         "import torch\ndef f(w, eps=1e-8):\n    t = w.norm(dim=-1) + eps\n    return torch.sin(t) / t\n",
+        # GP114 has more to say of a branch that is computed and then left out
+        "import torch\ndef f(x):\n    return torch.where(x == 0, 1.0, torch.sin(x) / x)\n",
         "import torch\ndef f(x, y):\n    return torch.sin(x) / y\n",
         "import torch\ndef f(x):\n    return torch.sin(x) / torch.cos(x)\n",
         "import torch\ndef f(x):\n    safe = torch.where(x == 0, torch.ones_like(x), x)\n"
