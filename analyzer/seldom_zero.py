@@ -19,6 +19,7 @@ _LENGTHS = frozenset({"norm", "vector_norm", "matrix_norm"})
 _LARGEST = frozenset({"argmax", "topk"})
 _DEEPEST = 8
 _SAME_VALUES = frozenset({"squeeze", "unsqueeze", "view", "reshape", "to", "float"})
+_SAME_MASK = frozenset({"to", "float", "type", "bool", "clone", "type_as", "double", "cuda"})
 
 
 def seldom_zero(file: FileContext, divisor: ast.expr, origin: ast.AST | None) -> bool:
@@ -26,7 +27,7 @@ def seldom_zero(file: FileContext, divisor: ast.expr, origin: ast.AST | None) ->
     function = file.enclosing_function(divisor)
     if function is not None and _KERNELS.search(function.name):
         return True
-    reduced = _reduced(file, origin)
+    reduced = squared_in(file, origin)
     if reduced is not None and (
         _is_unit(file, reduced) or _is_count(file, reduced) or _is_product_under_norm(file, origin, reduced)
     ):
@@ -34,7 +35,7 @@ def seldom_zero(file: FileContext, divisor: ast.expr, origin: ast.AST | None) ->
     return _is_largest(file, divisor) or _has_its_zeros_replaced(file, divisor)
 
 
-def _reduced(file: FileContext, origin: ast.AST | None) -> ast.expr | None:
+def squared_in(file: FileContext, origin: ast.AST | None) -> ast.expr | None:
     """`x` of `x.norm()`, `(x * x).sum()` and `x.pow(2).sum()`."""
     operation = file.values.operation(origin) if isinstance(origin, ast.Call) else None
     operand = operation.operand if operation is not None else None
@@ -140,3 +141,48 @@ def _replaced(file: FileContext, function: ast.FunctionDef | ast.AsyncFunctionDe
             continue
         if isinstance(name, ast.Name) and terminal_name(test.left) == name.id:
             yield name.id
+
+
+def sums_others(file: FileContext, origin: ast.AST | None) -> bool:
+    """Whether exponentials of all pairs but those of an element with itself are added up: there is always another."""
+    operation = file.values.operation(origin) if isinstance(origin, ast.Call) else None
+    if operation is None or operation.name != "sum" or operation.operand is None:
+        return False
+    factors = file.values.single_definition(operation.operand) or operation.operand
+    if not isinstance(factors, ast.BinOp) or not isinstance(factors.op, ast.Mult):
+        return False
+    sides = ((factors.left, factors.right), (factors.right, factors.left))
+    return any(_is_off_diagonal(file, mask) and _is_exponential(file, other) for mask, other in sides)
+
+
+def _is_exponential(file: FileContext, expression: ast.expr) -> bool:
+    found = file.values.single_definition(expression) or expression
+    return isinstance(found, ast.Call) and terminal_name(found.func) == "exp"
+
+
+def _is_off_diagonal(file: FileContext, mask: ast.expr) -> bool:
+    """`~torch.eye(n, dtype=torch.bool)`, `1 - torch.eye(n)`, and what is named after being made of it."""
+    found = _mask(file, mask)
+    if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.Invert):
+        return _is_diagonal(file, found.operand)
+    return isinstance(found, ast.BinOp) and isinstance(found.op, ast.Sub) and _is_diagonal(file, found.right)
+
+
+def _is_diagonal(file: FileContext, mask: ast.expr) -> bool:
+    found = _mask(file, mask)
+    return isinstance(found, ast.Call) and file.qualified_name(found.func) == "torch.eye"
+
+
+def _mask(file: FileContext, mask: ast.expr) -> ast.expr:
+    """A mask behind its names, casts and copies."""
+    for _ in range(_DEEPEST):
+        inner: ast.expr | None = None
+        if isinstance(mask, ast.Name):
+            inner = file.values.single_definition(mask)
+        elif isinstance(mask, ast.Call) and terminal_name(mask.func) in _SAME_MASK:
+            operation = file.values.operation(mask)
+            inner = operation.operand if operation is not None else None
+        if inner is None:
+            break
+        mask = inner
+    return mask

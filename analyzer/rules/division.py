@@ -9,16 +9,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from analyzer.apart import is_quaternion
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import core, operation_behind, removable_singularity
 from analyzer.lost_gradients import is_loss
 from analyzer.overlaps import is_overlap, is_union_of_boxes
 from analyzer.provenance import out_of_network
+from analyzer.raw_inputs import made_of_raw_inputs
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, place, shown
-from analyzer.seldom_zero import seldom_zero
+from analyzer.seldom_zero import seldom_zero, squared_in, sums_others
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Gradient, Precision, Zero
@@ -45,7 +47,7 @@ def _hazards(file: FileContext, *, normalising: bool) -> Iterator[tuple[Singular
         own = _is_normalisation(file, singular, judgement)
         if own is not normalising or not (own or value.zero is Zero.CERTAIN_ORIGIN):
             continue
-        if judgement.guarded or judgement.surroundings is Surroundings.ASIDE:
+        if judgement.guarded or judgement.surroundings is Surroundings.ASIDE or sums_others(file, value.origin):
             continue
         # `sin(t) / t` is reported as what it is (GP129).
         if singular.numerator is None or removable_singularity(file, singular.numerator, singular.operand) is None:
@@ -91,8 +93,14 @@ def _severity(file: FileContext, singular: Singular, judgement: Judgement) -> Se
     unrecorded = judgement.surroundings is Surroundings.UNRECORDED or value.gradient is Gradient.NO
     # A sum of unknown sign is zero by accident only: kernels and weights are divided by theirs everywhere.
     by_accident = value.zero is not Zero.CERTAIN_ORIGIN
-    quiet = unrecorded or by_accident or _is_output(file, singular)
+    quiet = unrecorded or by_accident or _is_output(file, singular) or _is_of_data(file, singular, judgement)
     return Severity.NOTE if quiet or seldom_zero(file, singular.operand, value.origin) else None
+
+
+def _is_of_data(file: FileContext, singular: Singular, judgement: Judgement) -> bool:
+    """Whether the divisor is made of nothing but data, or is the length of a quaternion."""
+    squared = squared_in(file, judgement.value.origin)
+    return (squared is not None and is_quaternion(squared)) or made_of_raw_inputs(file, singular.operand)
 
 
 def _is_output(file: FileContext, singular: Singular) -> bool:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from analyzer.apart import is_edge
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import sum_of_squares
+from analyzer.raw_inputs import made_of_raw_inputs
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import shown
 from analyzer.singularities import Form, Singular
@@ -141,8 +143,10 @@ def _keeps_away(value: Value) -> bool:
 
 def _hit(file: FileContext, node: ast.expr | ast.stmt, components: list[ast.expr], fix: Rewrite | None) -> Hit:
     names = " and ".join(f"`{shown(file, component)}`" for component in components)
+    quiet = all(is_edge(file, component) or made_of_raw_inputs(file, component) for component in components)
     return Hit(
         node=node,
+        severity=Severity.NOTE if quiet else None,
         message=(
             f"Where {names} are all zero, the gradient of this length is NaN, and the value looks right. "
             "`torch.linalg.vector_norm` has a gradient of zero there; an eps under the root keeps away from it."

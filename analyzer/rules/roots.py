@@ -10,11 +10,13 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from analyzer.apart import is_edge, is_quaternion
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import operation_behind, square_of, sum_of_squares
 from analyzer.handed_over import comes_after_blocks, receives_model_outputs
 from analyzer.radicands import vanishing_radicand
+from analyzer.raw_inputs import made_of_raw_inputs
 from analyzer.repairs import deviation, floored, substituted, vector_norm
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import hypothesis, path_of, shown
@@ -215,14 +217,16 @@ class SquareRootAtZero(Rule):
 
 
 def _severity_where(file: FileContext, singular: Singular) -> Severity | None:
-    """NOTE for running statistics, and in helpers that see only what came out of a whole model: hardly ever zero."""
+    """NOTE for what is hardly ever zero (running statistics, outputs of a whole model, edges), and for data."""
     function = file.enclosing_function(singular.node)
     if function is None:
         return None
     summed = operation_behind(file, singular.operand, "sum", "mean")
     squared = square_of(file, summed.operand) if summed is not None and summed.operand is not None else None
     quiet = _RUNNING.search(function.name) is not None or receives_model_outputs(file, function)
-    quiet = quiet or (squared is not None and comes_after_blocks(file, squared))
+    if squared is not None:
+        quiet = quiet or comes_after_blocks(file, squared) or is_quaternion(squared) or is_edge(file, squared)
+    quiet = quiet or made_of_raw_inputs(file, singular.operand)
     return Severity.NOTE if quiet else None
 
 
@@ -314,6 +318,7 @@ class EpsilonOutsideRoot(Rule):
                     f"`{shown(file, singular.node)}`, which is NaN where `{shown(file, singular.operand)}` is zero."
                     f"{because}"
                 ),
+                severity=Severity.NOTE if made_of_raw_inputs(file, singular.operand) else None,
                 confidence=None if known else Confidence.MEDIUM,
                 hypothesis=hypothesis(file, singular),
                 related=(*path_of(file, singular, judgement), (singular.node, "the root is taken before eps is added")),

@@ -73,6 +73,81 @@ def test_limiting_positions_in_place_twice_gives_what_once_gave() -> None:
     assert severities("GP408", source.format("hidden")) == [Severity.WARNING]
 
 
+def changed_in_place(base: str, write: str) -> str:
+    return (
+        "from elsewhere import Block\n\n\nclass Own(nn.Module):\n    pass\n\n\n"
+        f"class Encoder({base}):\n    def forward(self, h: torch.Tensor, mask):\n        {write}\n"
+        "        return h.sum(-1)\n"
+    )
+
+
+def test_what_callers_in_another_file_hand_over_is_not_known() -> None:
+    assert severities("GP408", changed_in_place("Block", "h *= 0.5")) == [Severity.NOTE]
+    for base in ("nn.Module", "nn.Linear", "Own"):
+        assert severities("GP408", changed_in_place(base, "h *= 0.5")) == [Severity.WARNING]
+
+
+def test_setting_masked_places_twice_gives_what_once_gave() -> None:
+    for write in ("h[~mask] = 0.0", "h[mask] = 0", "h[mask == 0] = 0"):
+        assert severities("GP408", changed_in_place("nn.Module", write)) == [Severity.NOTE]
+    for write in ("h[:, 0] = 0", "h[~mask] = h.mean()", "h[~mask] *= 2"):
+        assert severities("GP408", changed_in_place("nn.Module", write)) == [Severity.WARNING]
+
+
+def test_an_optional_mask_of_keys_leaves_every_row_a_place_unless_a_sample_is_all_padding() -> None:
+    given = "def attend(s, keep=None):\n    if keep is not None:\n        keep = {}\n" + (
+        "        s = s.masked_fill(~keep, float('-inf'))\n    return s.softmax(-1)\n"
+    )
+    required = "def attend(s, keep):\n    s = s.masked_fill(~{}, float('-inf'))\n    return s.softmax(-1)\n"
+    for spread in ("keep[:, None, None]", "keep[:, None, None, :]", "keep.unsqueeze(1).unsqueeze(2)"):
+        assert severities("GP116", given.format(spread)) == [Severity.NOTE]
+        assert severities("GP116", required.format(spread)) == [Severity.WARNING]
+    for spread in ("keep[:, None, :]", "keep.unsqueeze(1)", "keep[:, :, None, None]"):
+        assert severities("GP116", given.format(spread)) == [Severity.WARNING]
+
+
+def test_an_optional_mask_that_is_handed_on_among_the_options_of_a_model_is_a_note() -> None:
+    source = (
+        "class Head(nn.Module):\n    def forward(self, ids, attention_mask={0}, past=None, places=None, kinds=None):\n"
+        "        out = self.body(ids, attention_mask=attention_mask, past=past, {1})\n        h = out[0]\n"
+        "        return self.score(h.mean(dim=1))\n"
+    )
+    assert severities("GP740", source.format("None", "places=places, kinds=kinds")) == [Severity.NOTE]
+    assert severities("GP740", source.format("None", "places=None, kinds=kinds")) == [Severity.WARNING]
+    required = source.format("None", "places=places, kinds=kinds").replace("attention_mask=None", "attention_mask")
+    assert severities("GP740", required) == [Severity.WARNING]
+
+
+def test_a_deprecated_name_that_somebody_silences_is_a_note() -> None:
+    silenced = "import warnings\n\nwith warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n"
+    use = "    scaler = torch.cuda.amp.GradScaler()\n"
+    assert severities("GP903", silenced + use) == [Severity.NOTE]
+    assert severities("GP903", "with open('log') as log:\n" + use) == [Severity.WARNING]
+    assert severities("GP903", silenced + f"    def make():\n    {use}") == [Severity.WARNING]
+    decorated = "    @torch.cuda.amp.custom_fwd\n    def forward(ctx, x):\n        return x\n"
+    assert severities("GP903", silenced + decorated) == [Severity.NOTE]
+
+
+def test_a_way_out_before_a_layer_is_a_note() -> None:
+    source = (
+        "class Decoder(nn.Module):\n    def forward(self, x, h):\n        blank = x == 0\n"
+        "        if torch.all(blank):\n            return {}\n        return {}\n"
+    )
+    assert severities("GP501", source.format("h", "self.lstm(x)")) == [Severity.NOTE]
+    assert severities("GP501", source.format("x, h", "self.lstm(x)")) == [Severity.NOTE]
+    assert severities("GP501", source.format("h", "h * 2")) == [Severity.WARNING]
+    assert severities("GP501", source.format("h * 2", "self.lstm(x)")) == [Severity.WARNING]
+
+
+def test_a_truth_value_that_was_taken_out_of_a_tensor_before_ends_no_graph_again() -> None:
+    source = (
+        "class Block(nn.Module):\n    def forward(self, x):\n        large = (x > 1).any(){}\n"
+        "        return x / 2 if large else x\n"
+    )
+    assert severities("GP501", source.format(".item()")) == []
+    assert severities("GP501", source.format("")) == [Severity.WARNING]
+
+
 def test_a_branch_that_asks_for_the_type_first_is_a_note() -> None:
     assert severities("GP501", branch("x.dtype == torch.float16 and torch.isinf(x).any()")) == [Severity.NOTE]
     assert severities("GP501", branch("self.training and torch.isinf(x).any()")) == [Severity.WARNING]
@@ -229,3 +304,100 @@ def test_a_layer_that_its_class_says_it_leaves_out_is_silent() -> None:
 def test_divisors_that_are_zero_in_theory_only_are_a_note(rule: str, quiet: str, loud: str) -> None:
     assert Severity.WARNING not in severities(rule, quiet)
     assert severities(rule, loud) == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("rule", "body"),
+    [
+        ("GP101", "return y / {0}.norm(dim=-1)"),
+        ("GP102", "return {0} / {0}.norm(dim=-1, keepdim=True)"),
+        ("GP102", "m = {0} - {0}.mean()\nreturn m / m.std()"),
+        ("GP103", "v = ({0}.float() * mask).pow(2).sum(-1)\nreturn v.sqrt()"),
+        ("GP104", "c = ({0} - {0}.mean(1)).masked_fill(~mask, 0.0)\nreturn y / (c.pow(2).sum(1).sqrt() + 1e-5)"),
+        ("GP113", "return torch.sqrt({0}[..., 0] ** 2 + {0}[..., 1] ** 2)"),
+    ],
+)
+def test_data_have_no_gradient_and_are_known_by_their_names(rule: str, body: str) -> None:
+    source = "def f({0}, y, mask):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+    for data in ("input_features", "past_values", "pixel_values", "extrinsics", "ray_directions", "raw_audio"):
+        assert severities(rule, source.format(data)) == [Severity.NOTE]
+    for other in ("x", "image", "points", "pred", "camera_embedding", "input_features_pred"):
+        assert severities(rule, source.format(other)) == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = self.proj(input_features)\nreturn h.relu() / h.relu().norm(dim=-1)",
+        "input_features = self.proj(input_features).relu()\nreturn y / input_features.norm(dim=-1)",
+        "return y / (input_features + y).norm(dim=-1)",
+    ],
+)
+def test_what_a_layer_made_of_data_has_a_gradient(body: str) -> None:
+    source = "class Net(nn.Module):\n    def forward(self, input_features, y):\n"
+    source += "".join(f"        {line}\n" for line in body.splitlines())
+    assert [*severities("GP101", source), *severities("GP102", source)] == [Severity.WARNING]
+
+
+def test_the_rays_of_a_camera_are_laid_out_from_settings() -> None:
+    source = (
+        "def f(R, fov):\n    d_cam = {0}(fov)\n    d = torch.einsum('bij,bhwj->bhwi', R, d_cam)\n"
+        "    return torch.sqrt(d[..., 0] ** 2 + d[..., 2] ** 2)\n"
+    )
+    assert severities("GP113", source.format("unproject_grid")) == [Severity.NOTE]
+    assert severities("GP113", source.format("decode")) == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("rule", "length"),
+    [
+        ("GP103", "d = pos[{0}] - pos[{1}]\nreturn d.pow(2).sum(dim=-1).sqrt()"),
+        ("GP103", "return ((pos[{0}] - pos[{1}]) ** 2).sum(dim=-1).sqrt()"),
+        ("GP113", "dx = pos[{0}] - pos[{1}]\ndy = y[{0}] - y[{1}]\nreturn torch.hypot(dx, dy)"),
+    ],
+)
+def test_edges_between_two_nodes_are_hardly_ever_of_no_length(rule: str, length: str) -> None:
+    def said(before: str, first: str, second: str) -> list[Severity]:
+        body = before + length.format(first, second)
+        return severities(rule, "def f(pos, y, edge_index):\n" + "".join(f"    {line}\n" for line in body.splitlines()))
+
+    assert said("row, col = edge_index\n", "row", "col") == [Severity.NOTE]
+    assert said("i, j, k = triplets(edge_index)\n", "i", "j") == [Severity.NOTE]
+    assert said("", "edge_index[0]", "edge_index[1]") == [Severity.NOTE]
+    assert said("", ":, None", "None") == [Severity.WARNING]
+    assert said("", "1:", ":-1") == [Severity.WARNING]
+    assert said("", "0", "1") == [Severity.WARNING]
+    assert said("i, j = torch.triu_indices(4, 4)\n", "i", "j") == [Severity.WARNING]
+
+
+def test_pairs_of_a_loop_meet_on_the_diagonal() -> None:
+    source = (
+        "def f(pos):\n    for i in range(4):\n        for j in range(4):\n"
+        "            yield (pos[i] - pos[j]).pow(2).sum(dim=-1).sqrt()\n"
+    )
+    assert severities("GP103", source) == [Severity.WARNING]
+
+
+def test_a_quaternion_has_a_length_and_its_vector_part_may_have_none() -> None:
+    division = "def f(y, {0}):\n    return y / torch.sum({0}**2, dim=-1, keepdim=True)\n"
+    root = "def f({0}):\n    return ({1} ** 2).sum(-1).sqrt()\n"
+    assert severities("GP101", division.format("quat")) == [Severity.NOTE]
+    assert severities("GP101", division.format("rotvec")) == [Severity.WARNING]
+    assert severities("GP103", root.format("quaternion", "quaternion")) == [Severity.NOTE]
+    assert severities("GP103", root.format("quat", "quat[..., 1:]")) == [Severity.WARNING]
+    assert severities("GP103", root.format("quat_diff", "quat_diff")) == [Severity.WARNING]
+
+
+def test_there_is_always_another_element_to_compare_with() -> None:
+    source = (
+        "def f(p, s, n, t):\n    mask = {0}\n"
+        "    mask = torch.clone(mask.type(torch.float)).to(p.device)\n    others = mask * {1}(s / t)\n"
+        "    return -torch.log(torch.exp(p) / torch.sum(others, dim=1))\n"
+    )
+    for mask in ("~torch.eye(2 * n, dtype=torch.bool)", "1 - torch.eye(n)"):
+        assert severities("GP101", source.format(mask, "torch.exp")) == []
+        assert severities("GP101", source.format(mask, "torch.relu")) == [Severity.WARNING]
+    assert severities("GP101", source.format("s > 0", "torch.exp")) == [Severity.WARNING]
+    inline = "def f(p, s, n):\n    return p / (s.exp() * {0}).sum(-1)\n"
+    assert severities("GP101", inline.format("(1 - torch.eye(n))")) == []
+    assert severities("GP101", inline.format("(s > 0)")) == [Severity.WARNING]
