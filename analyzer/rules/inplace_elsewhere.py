@@ -42,6 +42,9 @@ _TO_BE_WRITTEN = re.compile(
 )
 # Done twice they give what they gave once.
 _LIMITS = re.compile(r"(clamp|clip)(_min|_max)?_\(\)$")
+_MASK = re.compile(r"mask|(^|_)(pad|padding|invalid|valid)(_|$)")
+# Base classes from here call no forward of their own making.
+_NO_CALLERS = frozenset({"torch", "abc"})
 _SAYS_SO = re.compile(r"in[- ]?place", re.IGNORECASE)
 # Reading these of a changed tensor gives what it gave before.
 _UNCHANGED = frozenset({"shape", "size", "dtype", "device", "ndim", "dim", "numel", "is_cuda", "requires_grad", "type"})
@@ -90,8 +93,35 @@ def _is_model_code(file: FileContext, found: Mutation) -> bool:
 def _severity_for_caller(file: FileContext, found: Mutation) -> Severity | None:
     """NOTE where the change can hardly be seen: by no caller in the file, or only as a limit on positions."""
     limits_positions = _LIMITS.match(found.write.how) and found.argument.endswith(("positions", "labels"))
-    harmless = limits_positions or receives_temporaries(file, found.function, found.argument)
+    harmless = (
+        limits_positions
+        or _sets_masked_places(file, found)
+        or _extends_imported_class(file, found.function)
+        or receives_temporaries(file, found.function, found.argument)
+    )
     return Severity.NOTE if harmless else None
+
+
+def _sets_masked_places(file: FileContext, found: Mutation) -> bool:
+    """`h[~mask] = 0`: done twice it gives what it gave once."""
+    statement = file.statement(found.write.node)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    if not isinstance(target, ast.Subscript) or file.values.value(statement.value).constant is None:
+        return False
+    mask = target.slice
+    if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
+        return True
+    return isinstance(mask, ast.Compare) or _MASK.search(terminal_name(mask) or "") is not None
+
+
+def _extends_imported_class(file: FileContext, forward: FunctionNode) -> bool:
+    """Whether the class builds on one of another file: who calls its forward, and with what, is told there."""
+    owner = file.parent(forward)
+    bases = owner.bases if isinstance(owner, ast.ClassDef) else []
+    origins = [file.qualified_name(base) for base in bases]
+    return any(origin is not None and origin.partition(".")[0] not in _NO_CALLERS for origin in origins)
 
 
 class ArgumentChanged(Rule):
@@ -109,7 +139,9 @@ class ArgumentChanged(Rule):
             "Finds a `forward` that changes one of its tensor arguments in place (`x *= g`, `x[…] = …`, `x.mul_(g)`, "
             "`F.relu_(x)`). Arguments that are there to be written (`out`, `cache`, `state`, …), functions that say "
             "so in their name or docstring, and writes that only run in inference are left alone. Where every caller "
-            "in the file passes a layer's result that it does not read again, it is a note."
+            "in the file passes a layer's result that it does not read again, it is a note; so are masked places set "
+            "to a constant (`h[~mask] = 0`), and classes that build on one imported from another file, whose callers "
+            "are not known."
         ),
         why_is_this_bad=(
             "The caller's tensor changes as well: a skip connection adds the changed one, a second call starts from "

@@ -75,7 +75,7 @@ def test_limiting_positions_in_place_twice_gives_what_once_gave() -> None:
 
 def changed_in_place(base: str, write: str) -> str:
     return (
-        "from elsewhere import Block\n\n\nclass Own(nn.Module):\n    pass\n\n\n"
+        "import abc\n\nfrom elsewhere import Block\n\n\nclass Own(nn.Module):\n    pass\n\n\n"
         f"class Encoder({base}):\n    def forward(self, h: torch.Tensor, mask):\n        {write}\n"
         "        return h.sum(-1)\n"
     )
@@ -83,7 +83,7 @@ def changed_in_place(base: str, write: str) -> str:
 
 def test_what_callers_in_another_file_hand_over_is_not_known() -> None:
     assert severities("GP408", changed_in_place("Block", "h *= 0.5")) == [Severity.NOTE]
-    for base in ("nn.Module", "nn.Linear", "Own"):
+    for base in ("nn.Module", "nn.Linear", "Own", "nn.Module, abc.ABC"):
         assert severities("GP408", changed_in_place(base, "h *= 0.5")) == [Severity.WARNING]
 
 
