@@ -47,7 +47,8 @@ class FullyMaskedSoftmax(Rule):
     documentation = Documentation(
         what_it_does=(
             "Finds `softmax` over scores in which a mask writes `-inf`, when nothing shows that every row keeps at "
-            "least one place, and nothing repairs the rows that do not."
+            "least one place, and nothing repairs the rows that do not. An optional mask of keys, the same for all "
+            "heads and queries (`mask[:, None, None]`), is a note: it covers a row only where a sample is all padding."
         ),
         why_is_this_bad=(
             "The softmax of a row that is `-inf` everywhere is NaN. One empty sequence in a batch, or a query that is "
@@ -198,7 +199,7 @@ class FullyMaskedSoftmax(Rule):
         return Hit(
             node=call,
             message=f"{when} its softmax is NaN: {follows}. Fill with `torch.finfo(dtype).min` instead of -inf.",
-            severity=Severity.NOTE if unrecorded else None,
+            severity=Severity.NOTE if unrecorded or _is_optional_key_mask(file, fill) else None,
             confidence=Confidence.HIGH if pairs and not unrecorded else None,
             hypothesis={
                 "operand": normalised_source(fill.mask, file.text),
@@ -350,6 +351,49 @@ def _is_pair(file: FileContext, mask: ast.expr) -> bool:
         return False
     left, right = _spread_axes(expression.left), _spread_axes(expression.right)
     return bool(left) and bool(right) and left != right
+
+
+def _is_optional_key_mask(file: FileContext, fill: InfiniteFill) -> bool:
+    """`if mask is not None:` around a mask `[:, None, None]` of keys, for all heads and queries of one sample.
+
+    Such a row is masked throughout only where the whole sample is padding.
+    """
+    names = made_of(file, fill.mask)
+    optional = any(
+        isinstance(outer, ast.If) and _asks_whether_given(outer.test) in names for outer in file.ancestors(fill.node)
+    )
+    return optional and _spreads_twice(file, fill.mask, 4)
+
+
+def _asks_whether_given(test: ast.expr) -> str | None:
+    """`mask` of `mask is not None`."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.IsNot):
+        return None
+    return test.left.id if isinstance(test.left, ast.Name) else None
+
+
+def _spreads_twice(file: FileContext, expression: ast.expr, depth: int) -> bool:
+    """Whether a mask gets two new axes behind its first: `m[:, None, None, :]`, `m.unsqueeze(1).unsqueeze(2)`."""
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+            places = node.slice.elts[1:]
+            if len(places) > 1 and all(isinstance(axis, ast.Constant) and axis.value is None for axis in places[:2]):
+                return True
+        elif _unsqueezed(node) in ("1", "2") and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if _unsqueezed(node.func.value) == "1":
+                return True
+        elif isinstance(node, ast.Name) and depth:
+            values = [binding.value for binding in file.values.definitions(node)]
+            if any(value is not None and _spreads_twice(file, value, depth - 1) for value in values):
+                return True
+    return False
+
+
+def _unsqueezed(node: ast.AST) -> str | None:
+    """The axis of `m.unsqueeze(axis)`."""
+    if isinstance(node, ast.Call) and terminal_name(node.func) == "unsqueeze" and len(node.args) == 1:
+        return ast.unparse(node.args[0])
+    return None
 
 
 def _spread_axes(side: ast.expr) -> tuple[str, ...]:
