@@ -219,6 +219,10 @@ class DeviationOfOne(Rule):
         "import torch\ndef f(x):\n    return x.std(dim=-1)\n",
         "import torch\ndef f(x):\n    if x.shape[0] > 1:\n        return x.std(dim=0)\n    return x * 0\n",
         "import torch\ndef f(x):\n    return x.var(0, False)\n",
+        # another tensor, of the same shape
+        "import torch\ndef f(x, y):\n    if x.shape != y.shape:\n        raise ValueError\n"
+        "    if y.size(0) <= 1:\n        raise ValueError\n    return x.std(0)\n",
+        "import torch\ndef f(x):\n    if x.shape[0] < 2:\n        return x * 0\n    return x.std(dim=0)\n",
         "import torch\n@torch.no_grad()\ndef f(x):\n    return x.std(dim=0)\n",
         "import numpy as np\nimport torch\ndef f(x):\n    return np.asarray(x).std(0)\n",
         "import torch\nclass ToUnit:\n    def preprocess(self, x):\n        return x / x.std(dim=0)\n",
@@ -226,6 +230,15 @@ class DeviationOfOne(Rule):
     invalid = (
         Invalid("import torch\ndef f(x):\n    return x.std(dim=0)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    return torch.var(x, 0)\n", (3,)),
+        # another tensor, whose shape nobody compared
+        Invalid(
+            "import torch\ndef f(x, y):\n    if y.size(0) <= 1:\n        raise ValueError\n    return x.std(0)\n", (5,)
+        ),
+        # the same shape, but nobody asked how long
+        Invalid(
+            "import torch\ndef f(x, y):\n    if x.shape != y.shape:\n        raise ValueError\n    return x.std(0)\n",
+            (5,),
+        ),
         # a slice: a note
         Invalid("import torch\ndef f(x, n):\n    return x[0, :n].std(dim=0)\n", (3,)),
         Invalid("import torch\ndef f(x):\n    s, m = torch.std_mean(x, dim=0, keepdim=True)\n    return x / s\n", (3,)),
@@ -239,7 +252,9 @@ class DeviationOfOne(Rule):
             value = file.values.value(operation.operand)
             if value.is_number or value.parameter or value.gradient.value == "no":
                 continue
-            if surroundings(file, call) is not Surroundings.DIFFERENTIATED or guarded(file, call, operation.operand):
+            if surroundings(file, call) is not Surroundings.DIFFERENTIATED or _is_kept_apart(
+                file, call, operation.operand
+            ):
                 continue
             # A slice has its own length; what has a name of its own has the batch in front.
             is_batch = isinstance(operation.operand, ast.Name)
@@ -260,6 +275,34 @@ class DeviationOfOne(Rule):
                 },
                 fix=_uncorrected(file, call),
             )
+
+
+def _is_kept_apart(file: FileContext, call: ast.Call, operand: ast.expr) -> bool:
+    """Whether small batches don't come here: of this tensor, or of one whose shape was checked to be the same."""
+    if guarded(file, call, operand):
+        return True
+    function = file.enclosing_function(call)
+    if function is None or not isinstance(operand, ast.Name):
+        return False
+    for branch in file.nodes_in(function, ast.If):
+        test = branch.test
+        if branch.lineno > call.lineno or not isinstance(branch.body[-1], (ast.Raise, ast.Return)):
+            continue
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq):
+            shaped = [_whose_shape(side) for side in (test.left, test.comparators[0])]
+            for own, other in (shaped, shaped[::-1]):
+                if own is not None and other is not None and own.id == operand.id and guarded(file, call, other):
+                    return True
+    return False
+
+
+def _whose_shape(side: ast.expr) -> ast.Name | None:
+    """`x` of `x.shape` and `x.size()`."""
+    if isinstance(side, ast.Call) and terminal_name(side.func) == "size" and not side.args:
+        side = side.func
+    if isinstance(side, ast.Attribute) and side.attr in ("shape", "size") and isinstance(side.value, ast.Name):
+        return side.value
+    return None
 
 
 def _goes_over_batch(operation: Operation) -> bool:
