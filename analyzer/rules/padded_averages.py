@@ -23,6 +23,8 @@ _NET = (
 _LOSS = "def masked_loss(logits, target, mask):\n"
 _FIRST, _LINE = 12, 7
 _MASKS = frozenset({"src_key_padding_mask", "key_padding_mask", "attention_mask", "padding_mask"})
+# A mask among as many optional arguments that are handed on under their own names is part of an interface.
+_OPTIONS_OF_A_MODEL = 4
 _HIDING = re.compile(r"mask|valid|(^|_)pad|is_pad", re.IGNORECASE)
 
 
@@ -38,7 +40,8 @@ class AverageOverPadding(Rule):
     documentation = Documentation(
         what_it_does=(
             "Finds `states.mean(dim=1)` of the output of a layer that was given a padding mask, and "
-            "`(loss * mask).mean()` of an unreduced loss, where the function divides by no sum of the mask."
+            "`(loss * mask).mean()` of an unreduced loss, where the function divides by no sum of the mask. Where an "
+            "optional mask is handed on to a model among its other options, it is a note."
         ),
         why_is_this_bad=(
             "The mean divides by the number of all positions and, for states, adds up those of the padding: what a "
@@ -105,6 +108,7 @@ class AverageOverPadding(Rule):
                     call,
                     "This averages over all positions, the padding that the mask hides from the layer included: what "
                     "a sample yields depends on its batch. Average over the real positions only.",
+                    severity=Severity.NOTE if _hands_on_optional(file, function, masked) else None,
                     related=((masked, "the mask is given here"),),
                 )
             elif _is_over_all(file, call) and _is_masked_loss(file, function, operand):
@@ -113,6 +117,23 @@ class AverageOverPadding(Rule):
                     "The mask sets the loss of the padding to zero, but this divides by the number of all positions: "
                     "batches with much padding count less. Divide the sum by the sum of the mask.",
                 )
+
+
+def _hands_on_optional(file: FileContext, function: FunctionNode, mask: ast.expr) -> bool:
+    """Whether an optional mask is only handed on, with the other options of a model: most callers give none."""
+    call = next((outer for outer in file.ancestors(mask) if isinstance(outer, ast.Call)), None)
+    if call is None or not isinstance(mask, ast.Name):
+        return False
+    given = function.args
+    places = [*given.posonlyargs, *given.args]
+    optional = {argument.arg for argument in places[len(places) - len(given.defaults) :]}
+    optional |= {a.arg for a, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is not None}
+    handed_on = {
+        passed.arg
+        for passed in call.keywords
+        if isinstance(passed.value, ast.Name) and passed.value.id == passed.arg and passed.arg in optional
+    }
+    return mask.id in handed_on and len(handed_on) >= _OPTIONS_OF_A_MODEL
 
 
 def _depends_on(file: FileContext, call: ast.Call, mask: ast.expr) -> bool:
