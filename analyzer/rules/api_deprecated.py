@@ -29,7 +29,8 @@ class DeprecatedTorchName(Rule):
         what_it_does=(
             "Finds uses of functions and classes that torch 2.13 marks as deprecated: with `@deprecated`, with a "
             "warning that comes at every call, or in its manual (these are notes). Code that tests for a version or "
-            "for the name, or that catches a failing import, is left alone."
+            "for the name, or that catches a failing import, is left alone. Inside `warnings.catch_warnings()` it is a "
+            "note."
         ),
         why_is_this_bad=(
             "The name goes away in a later version, and until then every run prints a `FutureWarning` that hides "
@@ -102,7 +103,7 @@ class DeprecatedTorchName(Rule):
             yield Hit(
                 node,
                 f"`{dotted}` is deprecated in torch {deprecations().version}. {hint}",
-                severity=None if entry.warns else Severity.NOTE,
+                severity=None if entry.warns and not _is_silenced(file, node) else Severity.NOTE,
                 hypothesis={"name": dotted},
                 fix=_fix(file, node, entry),
             )
@@ -114,6 +115,28 @@ def _runs(file: FileContext, node: ast.expr) -> bool:
     if isinstance(parent, ast.Call):
         return parent.func is node
     return isinstance(parent, ast.ClassDef) or _decorates(file, node)
+
+
+def _is_silenced(file: FileContext, node: ast.expr) -> bool:
+    """Whether the use runs inside `with warnings.catch_warnings():`: somebody knows.
+
+    What stands in a function that is only defined there runs later.
+    """
+    child: ast.AST = node
+    for outer in file.ancestors(node):
+        if isinstance(outer, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            decorates = not isinstance(outer, ast.Lambda) and child in outer.decorator_list
+            if not decorates:
+                return False
+        elif isinstance(outer, (ast.With, ast.AsyncWith)) and child in outer.body:
+            entered = [item.context_expr for item in outer.items]
+            if any(
+                isinstance(call, ast.Call) and file.qualified_name(call.func) == "warnings.catch_warnings"
+                for call in entered
+            ):
+                return True
+        child = outer
+    return False
 
 
 def _is_needed(file: FileContext, entry: Deprecation) -> bool:
