@@ -40,7 +40,8 @@ class BranchOnTensorValue(Rule):
             "that were taken out of a tensor (`.item()`, `torch.equal`) count as its value. Tests of shapes, types, "
             "flags and `None` are fine, and so are checks that only raise. Other branches in a `forward` are notes, "
             "and so are those that ask for the type of the tensor first (in other types they are never reached), and "
-            "those that skip an encoder when its optional input is not used."
+            "those that skip an encoder when its optional input is not used, or that return what is there already "
+            "before a layer would run."
         ),
         why_is_this_bad=(
             "The compiler can't know which way the data will go: `torch.compile` ends the graph at the branch and "
@@ -85,6 +86,9 @@ class BranchOnTensorValue(Rule):
         "        return x\n",
         "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
         "        assert (x > 0).all()\n        return x\n",
+        # the graph ended at `.item()`
+        "import torch\nfrom torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
+        "        large = (x > 1).any().item()\n        y = x * 2\n        return (y, x) if large else (y, None)\n",
         # not a forward, and nothing says that it is compiled
         "import torch\ndef clean(x):\n    if torch.isnan(x).any():\n        x = torch.zeros_like(x)\n    return x\n",
         "import torch\n@torch.compile\ndef f(x):\n    if x.shape[0] > 2 and x.ndim == 2 and x.is_cuda:\n"
@@ -175,7 +179,12 @@ class BranchOnTensorValue(Rule):
             if region is None and (function.name != "forward" or not is_module_method(file, function)):
                 continue
             tested = next((test for test in _tests(branch.test) if _is_data(file, test)), None)
-            if tested is None or asks_for_compiling(file, branch) or _asks_first(branch.test):
+            if (
+                tested is None
+                or _was_read_before(file, tested)
+                or asks_for_compiling(file, branch)
+                or _asks_first(branch.test)
+            ):
                 continue
             severity = _severity(file, branch, region)
             if severity is not None:
@@ -246,7 +255,7 @@ def _severity(file: FileContext, branch: _Branch, region: Region | None) -> Seve
     if isinstance(branch, ast.While):
         return Severity.WARNING
     replaceable = _is_replaceable(branch.body) and _is_replaceable(branch.orelse)
-    quiet = _asks_for_type(branch.test) or _skips_encoder(branch)
+    quiet = _asks_for_type(branch.test) or _skips_encoder(branch) or _is_fast_path(file, branch)
     return Severity.WARNING if replaceable and not quiet else Severity.NOTE
 
 
@@ -267,6 +276,30 @@ def _skips_encoder(branch: ast.If) -> bool:
         return False
     called = [statement.value for statement in branch.body if isinstance(statement, ast.Assign)]
     return any(isinstance(call, ast.Call) and (dotted_name(call.func) or "").startswith("self.") for call in called)
+
+
+def _is_fast_path(file: FileContext, branch: ast.If) -> bool:
+    """`if cond: return x` of what is there already, before a layer: it is there to leave the layer out."""
+    statement = branch.body[0]
+    if len(branch.body) != 1 or branch.orelse or not isinstance(statement, ast.Return) or statement.value is None:
+        return False
+    value = statement.value
+    results = value.elts if isinstance(value, ast.Tuple) else [value]
+    function = file.enclosing_function(branch)
+    if function is None or not all(isinstance(result, (ast.Name, ast.Attribute)) for result in results):
+        return False
+    return any(
+        call.lineno > statement.lineno and (dotted_name(call.func) or "").startswith("self.")
+        for call in file.nodes_in(function, ast.Call)
+    )
+
+
+def _was_read_before(file: FileContext, tested: ast.expr) -> bool:
+    """Whether a test is a truth value that `.item()` took out of a tensor: the graph ended there (GP502)."""
+    if not isinstance(tested, ast.Name):
+        return False
+    definition = file.values.single_definition(tested)
+    return isinstance(definition, ast.Call) and terminal_name(definition.func) == "item"
 
 
 def _only_speaks(statement: ast.stmt) -> bool:
