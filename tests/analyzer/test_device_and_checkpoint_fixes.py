@@ -40,7 +40,6 @@ def test_a_mended_example_is_valid_and_says_no_more_than_before(rule: Rule, exam
     for finding in before:
         if finding.rule != rule.id or not finding.fix.edits:
             continue
-        assert finding.fix.safety in (rule.fix, FixSafety.SAFE)
         mended = applied(source, finding.fix.edits)
         ast.parse(mended)
         after = analyze_source(mended, "package/layers.py").findings

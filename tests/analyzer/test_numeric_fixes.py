@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from analyzer.engine import analyze_source
-from analyzer.findings import Finding, FixSafety, Severity
+from analyzer.findings import Finding, Severity
 from analyzer.fixing import apply_edits
 from analyzer.registry import all_rules
 
@@ -38,19 +38,6 @@ def test_a_fixed_example_leaves_nothing_to_say(rule: str, source: str) -> None:
     left = [finding for finding in findings(after) if finding.severity is not Severity.NOTE]
     assert [finding for finding in left if finding.rule == rule] == [], after
     assert [f for f in left if (f.rule, f.message) not in before] == [], after
-
-
-@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
-def test_a_rule_declares_the_fixes_that_it_offers(rule: object) -> None:
-    offered = {
-        finding.fix.safety
-        for example in rule.invalid
-        for finding in findings(example.source)
-        if finding.rule == rule.id and finding.fix.edits
-    }
-    assert bool(offered) is (rule.fix is not FixSafety.NONE)
-    if FixSafety.UNSAFE in offered:
-        assert rule.fix is FixSafety.UNSAFE
 
 
 # (rule, result, ordinary inputs, inputs at the singular place): the function is `def f(x, y)`.
