@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 from analyzer.context import FileContext
 from analyzer.provenance import out_of_network
-from analyzer.syntax import FunctionNode, parameters
+from analyzer.syntax import FunctionNode, parameters, terminal_name
 from analyzer.values.bindings import Binding
+from analyzer.values.domain import Gradient
+from analyzer.values.guards import value_names
 
 # These may give back the very tensor that they were given.
 _PASSES_ON = re.compile(r"drop|act|relu|ident|^(view|reshape|expand|to|contiguous|float|type_as)$", re.IGNORECASE)
@@ -42,6 +44,36 @@ def receives_model_outputs(file: FileContext, function: FunctionNode) -> bool:
     if len(file.loads.get(function.name, ())) != len(calls):
         return False
     return all(_is_output(file, _given(call, function, names[0])) for call in calls)
+
+
+def all_given(file: FileContext, function: FunctionNode, argument: str) -> list[ast.expr]:
+    """What all calls give to a helper that nobody outside its file calls; empty where one of them is not known."""
+    names = [parameter.arg for parameter in parameters(function)]
+    is_inner = isinstance(file.parent(function), (ast.FunctionDef, ast.AsyncFunctionDef))
+    is_private = function.name.startswith("_") and not function.name.endswith("__")
+    calls = file.calls(function.name)
+    if not (is_inner or is_private) or argument not in names or names[0] == "cls" or len(calls) > _MOST_CALLS:
+        return []
+    called = {call.func for call in calls}
+    others = [*file.loads.get(function.name, ()), *file.nodes(ast.Attribute)]
+    if any(terminal_name(other) == function.name and other not in called for other in others):
+        return []
+    given = [_given(call, function, argument) for call in calls]
+    return [value for value in given if value is not None] if None not in given else []
+
+
+def receives_constants(file: FileContext, expression: ast.expr) -> bool:
+    """Whether an expression is made of arguments of a helper for which all calls give something without a gradient."""
+    function = file.enclosing_function(expression)
+    tensors = [node for _, node in value_names(expression) if not file.values.value(node).is_number]
+    if function is None or not tensors:
+        return False
+    for tensor in tensors:
+        is_argument = isinstance(tensor, ast.Name) and not file.values.definitions(tensor)
+        given = all_given(file, function, tensor.id) if isinstance(tensor, ast.Name) and is_argument else []
+        if not given or any(file.values.value(value).gradient is not Gradient.NO for value in given):
+            return False
+    return True
 
 
 def _holder(file: FileContext, construction: ast.Call) -> str | None:

@@ -10,6 +10,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from analyzer.handed_over import all_given
+from analyzer.syntax import parameters
 from analyzer.values.guards import value_names
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ _RAW = re.compile(
 # What a model learns or computes may bear the name of the data it was made from.
 _COMPUTED = re.compile(r"embed|hidden|feature_map|pred|logits|delta|learned|latent")
 # What selects or counts carries no gradient either.
-_SELECTS = re.compile(r"mask|(^|_)(pad|padding|lengths?|eps|device|dtype|num|dim|height|width|[bthw]|idx|indices)(_|$)")
+_SELECTS = re.compile(r"mask|(^|_)(pad|padding|lengths?|eps|device|dtype|num|dim|height|width|idx|indices)(_|$)")
 # The rotation, the shift and the matrix of a camera, next to what is called one.
 _OF_CAMERA = frozenset({"R", "T", "K"})
 _RAYS = re.compile(r"unproject|grid|rays|camera")
@@ -38,24 +40,43 @@ def made_of_raw_inputs(file: FileContext, expression: ast.expr) -> bool:
         if current in seen:
             continue
         seen.add(current)
-        if len(seen) > _MOST_NAMES or _has_layer(file, current):
+        indices = _indices(current)
+        if len(seen) > _MOST_NAMES or _has_layer(file, current, indices):
             return False
         for key, node in value_names(current):
-            if file.values.value(node).is_number or file.values.value(node).is_discrete:
+            if node in indices or _has_no_gradient(file, key, node):
                 continue
-            bindings = file.values.definitions(node)
-            values = [binding.value for binding in bindings if binding.value is not None]
-            if _is_raw(key) and values and all(_makes_rays(value) for value in values):
-                found = True
-                continue
-            pending.extend(values)
-            if values and len(values) == len(bindings):
-                continue
-            if _is_raw(key):
-                found = True
-            elif key not in _OF_CAMERA and _SELECTS.search(key.lower()) is None:
+            sources = _sources(file, key, node)
+            if not sources and not _is_raw(key) and key not in _OF_CAMERA:
                 return False
+            found = found or _is_raw(key)
+            pending.extend(sources)
     return found
+
+
+def _has_no_gradient(file: FileContext, key: str, node: ast.expr) -> bool:
+    """Whether a name is a number, a count, a mask or a setting, whatever it is made of."""
+    value = file.values.value(node)
+    if value.is_number or value.is_discrete or key == "self.config":
+        return True
+    low = key.lower()
+    is_selection = _SELECTS.search(low) is not None and _COMPUTED.search(low) is None
+    return is_selection and not _is_raw(key) and not file.values.definitions(node)
+
+
+def _sources(file: FileContext, key: str, node: ast.expr) -> list[ast.expr]:
+    """What a name was assigned, or what the calls of the helper around it give for it; empty: the name must tell."""
+    values = [binding.value for binding in file.values.definitions(node)]
+    known = [value for value in values if value is not None]
+    function = file.enclosing_function(node)
+    if function is None or (_is_raw(key) and known and all(_makes_rays(value) for value in known)):
+        return []
+    if not values:
+        return all_given(file, function, key)
+    # Of several assignments none may have happened: then it is still the argument of that name.
+    is_argument = any(argument.arg == key for argument in parameters(function))
+    may_be_argument = is_argument and file.values.single_definition(node) is None
+    return known if len(known) == len(values) and (_is_raw(key) or not may_be_argument) else []
 
 
 def _is_raw(name: str) -> bool:
@@ -68,11 +89,18 @@ def _makes_rays(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and _RAYS.search(value.func.id) is not None
 
 
-def _has_layer(file: FileContext, expression: ast.expr) -> bool:
+def _indices(expression: ast.expr) -> set[ast.AST]:
+    """All that only says which elements are meant."""
+    selections = [node.slice for node in ast.walk(expression) if isinstance(node, ast.Subscript)]
+    return {node for selection in selections for node in ast.walk(selection)}
+
+
+def _has_layer(file: FileContext, expression: ast.expr, indices: set[ast.AST]) -> bool:
     """Whether anything but an operation on tensors is called: a layer, a model or a function nobody knows."""
     return any(
         isinstance(node, ast.Call) and (file.values.operation(node) is None or _is_own(node.func))
         for node in ast.walk(expression)
+        if node not in indices
     )
 
 

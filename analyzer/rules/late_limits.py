@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import exponential_of, operation_behind
+from analyzer.handed_over import receives_constants
 from analyzer.repairs import arguments_text, has_plain_arguments
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import shown
@@ -91,6 +92,8 @@ class LimitAfterOverflow(Rule):
             value = file.values.value(exponent)
             if value.parameter or value.gradient is Gradient.NO or guarded(file, call, exponent):
                 continue
+            if receives_constants(file, exponent):
+                continue
             if any(_LOG_PROBABILITY.search(name.lower()) for name, _ in value_names(exponent)):
                 continue
             if surroundings(file, call) is not Surroundings.DIFFERENTIATED or _is_ratio(file, operation):
@@ -140,6 +143,8 @@ def _unchosen(file: FileContext, call: ast.Call) -> Iterator[Hit]:
             if not names or not names <= tested or _is_in_formula(file, inner, computed):
                 continue
             if file.values.value(exponent).gradient is Gradient.NO or guarded(file, call, exponent):
+                continue
+            if receives_constants(file, exponent):
                 continue
             if surroundings(file, call) is not Surroundings.DIFFERENTIATED:
                 continue

@@ -331,10 +331,11 @@ def test_data_have_no_gradient_and_are_known_by_their_names(rule: str, body: str
         "h = self.proj(input_features)\nreturn h.relu() / h.relu().norm(dim=-1)",
         "input_features = self.proj(input_features).relu()\nreturn y / input_features.norm(dim=-1)",
         "return y / (input_features + y).norm(dim=-1)",
+        "return y / (input_features * pred_mask).norm(dim=-1)",
     ],
 )
 def test_what_a_layer_made_of_data_has_a_gradient(body: str) -> None:
-    source = "class Net(nn.Module):\n    def forward(self, input_features, y):\n"
+    source = "class Net(nn.Module):\n    def forward(self, input_features, y, pred_mask):\n"
     source += "".join(f"        {line}\n" for line in body.splitlines())
     assert [*severities("GP101", source), *severities("GP102", source)] == [Severity.WARNING]
 
@@ -346,6 +347,8 @@ def test_the_rays_of_a_camera_are_laid_out_from_settings() -> None:
     )
     assert severities("GP113", source.format("unproject_grid")) == [Severity.NOTE]
     assert severities("GP113", source.format("decode")) == [Severity.WARNING]
+    turned = source.replace("    d_cam", "    R = nn.Linear(9, 9)(fov)\n    d_cam")
+    assert severities("GP113", turned.format("unproject_grid")) == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
@@ -401,3 +404,38 @@ def test_there_is_always_another_element_to_compare_with() -> None:
     inline = "def f(p, s, n):\n    return p / (s.exp() * {0}).sum(-1)\n"
     assert severities("GP101", inline.format("(1 - torch.eye(n))")) == []
     assert severities("GP101", inline.format("(s > 0)")) == [Severity.WARNING]
+
+
+def test_a_private_helper_that_is_given_only_data_computes_on_data() -> None:
+    source = (
+        "class Net(nn.Module):\n    def forward(self, past_values, x):\n"
+        "        patches = past_values.view(4, -1, self.config.patch)\n"
+        "        patches = torch.where(patches > 1, 0.0, patches)\n        return self.{0}({1})\n\n"
+        "    @staticmethod\n    def {0}(inputs):\n        first = inputs[pick(inputs)]\n"
+        "        return torch.sqrt(torch.sum(first**2, dim=1).clamp(min=0.0))\n"
+    )
+    assert severities("GP103", source.format("_spread", "patches")) == [Severity.NOTE]
+    assert severities("GP103", source.format("spread", "patches")) == [Severity.WARNING]
+    assert severities("GP103", source.format("_spread", "x")) == [Severity.WARNING]
+    assert severities("GP103", source.format("_spread", "self.proj(patches)")) == [Severity.WARNING]
+    other = source.format("_spread", "patches") + "\n    def more(self, x):\n        return map(self._spread, x)\n"
+    assert severities("GP103", other) == [Severity.WARNING]
+
+
+def test_an_argument_that_data_replace_now_and_then_is_no_data() -> None:
+    source = "def f(x, y, past_values, c):\n    if c:\n        x = past_values\n    return y / x.norm(dim=-1)\n"
+    assert severities("GP101", source) == [Severity.WARNING]
+    assert severities("GP101", source.replace("    if c:\n        x", "    x")) == [Severity.NOTE]
+
+
+@pytest.mark.parametrize("limited", ["torch.where(m >= 3, 2 * torch.exp(m - 3), m)", "torch.exp(m).clamp(max=1e4)"])
+def test_a_helper_that_is_given_only_constants_has_no_gradient_to_lose(limited: str) -> None:
+    source = (
+        f"def scale(n, x):\n    def to_hz(m):\n        return {limited}\n\n    return to_hz({{0}}) + to_hz({{1}})\n"
+    )
+    constant = "torch.linspace(0, 40, n)"
+    assert severities("GP131", source.format(constant, "torch.tensor([1.0, 2.0])")) == []
+    assert severities("GP131", source.format(constant, "x")) == [Severity.WARNING]
+    assert severities("GP131", source.format(constant, constant) + "\n\nfor_all = map(to_hz, [])\n") == [
+        Severity.WARNING
+    ]
