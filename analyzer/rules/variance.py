@@ -234,6 +234,17 @@ class DeviationOfOne(Rule):
         Invalid(
             "import torch\ndef f(x, y):\n    if y.size(0) <= 1:\n        raise ValueError\n    return x.std(0)\n", (5,)
         ),
+        Invalid(
+            "import torch\ndef f(x, y, z):\n    if z.shape != y.shape:\n        raise ValueError\n"
+            "    if y.size(0) <= 1:\n        raise ValueError\n    return x.std(0)\n",
+            (7,),
+        ),
+        # compared, and gone on with whatever the shape
+        Invalid(
+            "import torch\ndef f(x, y):\n    if x.shape != y.shape:\n        print(x.shape)\n"
+            "    if y.size(0) <= 1:\n        raise ValueError\n    return x.std(0)\n",
+            (7,),
+        ),
         # the same shape, but nobody asked how long
         Invalid(
             "import torch\ndef f(x, y):\n    if x.shape != y.shape:\n        raise ValueError\n    return x.std(0)\n",

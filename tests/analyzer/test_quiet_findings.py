@@ -136,6 +136,9 @@ def test_a_way_out_before_a_layer_is_a_note() -> None:
     assert severities("GP501", source.format("h", "self.lstm(x)")) == [Severity.NOTE]
     assert severities("GP501", source.format("x, h", "self.lstm(x)")) == [Severity.NOTE]
     assert severities("GP501", source.format("h", "h * 2")) == [Severity.WARNING]
+    assert severities("GP501", source.format("h", "torch.relu(h)")) == [Severity.WARNING]
+    layer_before = source.replace("blank = x == 0", "blank = self.lstm(x) == 0")
+    assert severities("GP501", layer_before.format("h", "h * 2")) == [Severity.WARNING]
     assert severities("GP501", source.format("h * 2", "self.lstm(x)")) == [Severity.WARNING]
 
 
