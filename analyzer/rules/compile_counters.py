@@ -13,8 +13,44 @@ from analyzer.rules.base import Documentation, Hit, Invalid, Rule
 from analyzer.syntax import FunctionNode
 from analyzer.tensor_evidence import is_module_method
 
+_RUN_BY_TORCH = frozenset({"__init__", "__call__", "forward"})
 # With this, torch.compile traces integers of modules as unknowns.
 _ALLOWED = "allow_unspec_int_on_nn_module"
+
+
+def _is_switched_off(file: FileContext, owner: ast.ClassDef, statement: ast.stmt) -> bool:
+    """Whether a statement waits for `self.x is not None`, and only methods that the file calls nowhere set it."""
+    child: ast.AST = statement
+    for outer in file.ancestors(statement):
+        if outer is owner:
+            return False
+        if isinstance(outer, ast.If) and child in outer.body:
+            waits_for = _is_not_none(outer.test)
+            if waits_for is not None and not _may_be_set(file, owner, waits_for):
+                return True
+        child = outer
+    return False
+
+
+def _is_not_none(test: ast.expr) -> str | None:
+    """`x` of `self.x is not None`."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.IsNot):
+        return None
+    return _own_attribute(test.left)
+
+
+def _may_be_set(file: FileContext, owner: ast.ClassDef, name: str) -> bool:
+    """Whether code that the file itself runs gives an attribute something else than None."""
+    starts_empty = False
+    for assignment in file.nodes_in(owner, ast.Assign):
+        if name not in [_own_attribute(target) for target in assignment.targets]:
+            continue
+        function = file.enclosing_function(assignment)
+        if isinstance(assignment.value, ast.Constant) and assignment.value.value is None:
+            starts_empty = starts_empty or (function is not None and function.name == "__init__")
+        elif function is None or function.name in _RUN_BY_TORCH or file.calls(function.name):
+            return True
+    return not starts_empty
 
 
 class StateChangedInForward(Rule):
@@ -30,7 +66,8 @@ class StateChangedInForward(Rule):
             "Finds integer attributes of a module (also in a dictionary) that its `forward`, or a method that it "
             "calls, "
             "counts up or down: `self.step += 1`, and lists that it makes longer and that nothing in the class "
-            "empties. What is only counted or recorded is a note unless the file compiles the module. Floats, "
+            "empties. What is only counted or recorded is a note unless the file compiles the module, and so is what "
+            "only happens once a method that the file calls nowhere has set an attribute that was `None`. Floats, "
             "tensors and buffers are fine, and so is an integer that is set to a size of the input."
         ),
         why_is_this_bad=(
@@ -158,6 +195,7 @@ class StateChangedInForward(Rule):
             if first is None:
                 continue
             read = _is_read(file, forward, name, statement) or _is_read(file, method, name, statement)
+            read = read and not _is_switched_off(file, owner, statement)
             what = f"`self.{name}` is a Python integer that changes with every call"
             yield self._hit(file, statement, name, what, (first, "an integer from here on"), serious=read)
 

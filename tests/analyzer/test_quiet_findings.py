@@ -151,6 +151,22 @@ def test_a_truth_value_that_was_taken_out_of_a_tensor_before_ends_no_graph_again
     assert severities("GP501", source.format("")) == [Severity.WARNING]
 
 
+def test_a_count_that_nothing_in_the_file_switches_on_is_a_note() -> None:
+    source = (
+        "class Drop(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.count = 0\n"
+        "        self.stack = {0}\n\n    def start(self):\n        self.stack = []\n\n    def forward(self, x):\n"
+        "        if self.{1}:\n            x = x * self.count\n            self.count += 1\n{2}        return x\n"
+    )
+    assert severities("GP506", source.format("None", "stack is not None", "")) == [Severity.NOTE]
+    assert severities("GP506", source.format("[]", "stack is not None", "")) == [Severity.WARNING]
+    assert severities("GP506", source.format("None", "training", "")) == [Severity.WARNING]
+    assert severities("GP506", source.format("None", "stack is None", "")) == [Severity.WARNING]
+    called = source.format("None", "stack is not None", "") + "\n\ndrop = Drop()\ndrop.start()\n"
+    assert severities("GP506", called) == [Severity.WARNING]
+    for start in ("        self.start()\n", "        self.stack = [x]\n"):
+        assert severities("GP506", source.format("None", "stack is not None", start)) == [Severity.WARNING]
+
+
 def test_a_branch_that_asks_for_the_type_first_is_a_note() -> None:
     assert severities("GP501", branch("x.dtype == torch.float16 and torch.isinf(x).any()")) == [Severity.NOTE]
     assert severities("GP501", branch("self.training and torch.isinf(x).any()")) == [Severity.WARNING]
