@@ -390,6 +390,14 @@ def test_edges_between_two_nodes_are_hardly_ever_of_no_length(rule: str, length:
     assert said("", "1:", ":-1") == [Severity.WARNING]
     assert said("", "0", "1") == [Severity.WARNING]
     assert said("i, j = torch.triu_indices(4, 4)\n", "i", "j") == [Severity.WARNING]
+    assert said("", "y[0]", "y[1]") == [Severity.WARNING]
+    assert said("i = 0\nj = 1\n", "i", "j") == [Severity.WARNING]
+
+
+def test_points_of_two_clouds_can_be_the_same() -> None:
+    source = "def f(a, b, i, j):\n    return ({0}[i] - {1}[j]).pow(2).sum(dim=-1).sqrt()\n"
+    assert severities("GP103", source.format("a", "a")) == [Severity.NOTE]
+    assert severities("GP103", source.format("a", "b")) == [Severity.WARNING]
 
 
 def test_pairs_of_a_loop_meet_on_the_diagonal() -> None:
