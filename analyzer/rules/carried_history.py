@@ -125,6 +125,8 @@ class StateWithHistory(Rule):
                 found.statement,
                 f"`self.{found.attribute}` keeps its history (the graph of this call), and the next call reads it: "
                 "backward then raises or memory grows. Assign a detached value.",
+                # What a decoder keeps from one token to the next is hardly ever differentiated.
+                severity=Severity.NOTE if file.words.any_of(("use_cache",)) else None,
                 confidence=Confidence.HIGH if found.degree is Differentiable.CERTAIN else Confidence.MEDIUM,
                 hypothesis={
                     "function": found.function.name,

@@ -256,7 +256,16 @@ def _severity(file: FileContext, branch: _Branch, region: Region | None) -> Seve
         return Severity.WARNING
     replaceable = _is_replaceable(branch.body) and _is_replaceable(branch.orelse)
     quiet = _asks_for_type(branch.test) or _skips_encoder(branch) or _is_fast_path(file, branch)
+    quiet = quiet or _is_training_refused(file, branch)
     return Severity.WARNING if replaceable and not quiet else Severity.NOTE
+
+
+def _is_training_refused(file: FileContext, branch: ast.If) -> bool:
+    """Whether the branch runs in training only, and the file says that it does not support training."""
+    if "support training" not in file.text:
+        return False
+    tests = [branch.test, *(outer.test for outer in file.ancestors(branch) if isinstance(outer, ast.If))]
+    return any(dotted_name(part) == "self.training" for test in tests for part in ast.walk(test))
 
 
 def _asks_for_type(test: ast.expr) -> bool:

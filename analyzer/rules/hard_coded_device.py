@@ -583,7 +583,7 @@ class AutocastForOneDevice(Rule):
 
     id = "GP619"
     name = "autocast-for-one-device"
-    severity = Severity.WARNING
+    severity = Severity.NOTE
     confidence = Confidence.HIGH
     settled_by = ("autocast",)
     fix = FixSafety.UNSAFE
@@ -637,7 +637,6 @@ class AutocastForOneDevice(Rule):
                 f"This switches autocast {state} for CUDA only: under autocast for another device the block runs "
                 f"{'in low precision all the same' if off else 'as if this line were not there'}. Name the device of "
                 "the input.",
-                severity=None if off else Severity.NOTE,
                 hypothesis={"enabled": not off, "symbol": file.symbol(call)},
                 fix=_for_device_of_input(file, call, chosen if not name.endswith("cuda.amp.autocast") else None),
             )

@@ -342,6 +342,7 @@ class FlagOnModule(Rule):
             yield Hit(
                 assignment,
                 message,
+                severity=Severity.NOTE if _is_never_run(file, target.value) else None,
                 hypothesis={"operand": shown, "symbol": file.symbol(assignment), "line": assignment.lineno},
                 fix=self._fix(file, assignment, target, misspelled=misspelled),
             )
@@ -355,6 +356,17 @@ class FlagOnModule(Rule):
         if misspelled:
             return Rewrite(FixSafety.UNSAFE, (Replacement(target, f"{owner}.requires_grad"),))
         return Rewrite(FixSafety.UNSAFE, (Replacement(assignment, f"{owner}.requires_grad_({value})"),))
+
+
+def _is_never_run(file: FileContext, expression: ast.expr) -> bool:
+    """Whether no method but the one around it uses `self.part`, in a class with a forward: it trains nothing anyway."""
+    owner, function = file.enclosing_class(expression), file.enclosing_function(expression)
+    if owner is None or not (isinstance(expression, ast.Attribute) and is_self(expression.value)):
+        return False
+    if not any(isinstance(method, ast.FunctionDef) and method.name == "forward" for method in owner.body):
+        return False
+    uses = [node for node in file.nodes_in(owner, ast.Attribute) if node.attr == expression.attr]
+    return all(file.enclosing_function(use) is function for use in uses)
 
 
 def _is_module(file: FileContext, expression: ast.expr) -> bool:

@@ -225,7 +225,7 @@ def test_autocast_says_nothing_of_an_embedding() -> None:
         "        with torch.autocast('cuda', enabled=False):\n            return self.table(x)\n"
     )
     assert severities("GP619", source.format("Embedding")) == []
-    assert severities("GP619", source.format("Linear")) == [Severity.WARNING]
+    assert severities("GP619", source.format("Linear")) == [Severity.NOTE]
 
 
 @pytest.mark.parametrize(
@@ -466,3 +466,35 @@ def test_a_helper_that_is_given_only_constants_has_no_gradient_to_lose(limited: 
     assert severities("GP131", source.format(constant, constant) + "\n\nfor_all = map(to_hz, [])\n") == [
         Severity.WARNING
     ]
+
+
+def test_a_flag_on_a_part_that_forward_never_uses_is_a_note() -> None:
+    source = (
+        "class Frozen(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.norm = nn.LayerNorm(4)\n        self.norm.requires_grad = False\n\n"
+        "    def forward(self, x):\n        return {}\n"
+    )
+    assert severities("GP206", source.format("x * 2")) == [Severity.NOTE]
+    assert severities("GP206", source.format("self.norm(x)")) != [Severity.NOTE]
+
+
+def test_the_state_of_a_decoder_with_a_cache_is_a_note() -> None:
+    source = (
+        "class Recurrent(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.cell = nn.Linear(4, 4)\n        self.state = None\n\n"
+        "    def forward(self, x{}):\n        if self.state is not None:\n            x = x + self.state\n"
+        "        self.state = self.cell(x)\n        return self.state\n"
+    )
+    assert severities("GP411", source.format(", use_cache=True")) == [Severity.NOTE]
+    assert severities("GP411", source.format("")) == [Severity.WARNING]
+
+
+def test_a_branch_of_a_training_that_the_file_refuses_is_a_note() -> None:
+    source = (
+        "class Layer(nn.Module):\n    def forward(self, x, labels=None):\n{}"
+        "        if self.training:\n            if not torch.isfinite(x).all():\n"
+        "                x = torch.clamp(x, min=-1e4, max=1e4)\n        return x * 2\n"
+    )
+    refused = "        if labels is not None:\n            raise ValueError('Layer does not support training')\n"
+    assert severities("GP501", source.format(refused)) == [Severity.NOTE]
+    assert severities("GP501", source.format("")) == [Severity.WARNING]
