@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _RAW = re.compile(
     r"(^|_)(past_(values|target)|input_(features|values)|pixel_values|cameras?|extrinsics?|intrinsics?)(_|$)"
-    r"|(?<!grad)_cam$|(^|_)rays?(_|$)|(^|_)(c2w|w2c)(_|$)"
+    r"|(^|_)(prompt|sensor)_depths?(_|$)|(?<!grad)_cam$|(^|_)rays?(_|$)|(^|_)(c2w|w2c)(_|$)"
     r"|(^|_)raw_(inputs?|images?|data|series|audio|speech|signals?|waveforms?|values|points|pixels)(_|$)"
 )
 # What a model learns or computes may bear the name of the data it was made from.

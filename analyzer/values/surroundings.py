@@ -42,7 +42,7 @@ _ASIDE_CLASSES = re.compile(
     r"Callback|Collator|Augmentation|Evaluator|Tester|Visualizer|Stopping|Logger|Meter|Quantizer|Observer|Explainer)$"
 )
 _ASIDE_FUNCTIONS = re.compile(
-    r"^_*(init|reset|eval|evaluate|validate|validation|test|preprocess|pre_process|postprocess|post_process|plot|"
+    r"^_*(init|reset|solve_|eval|evaluate|validate|validation|test|preprocess|pre_process|postprocess|post_process|plot|"
     r"visuali[sz]e|convert|compute_metrics?|generate|sample_|predict|decode_|setup|load|save|export|log_(metrics?|images?|stats|step|dict|hyper|to_|results?|params?|scalars?|hist|epoch|train|valid|grad)|"
     r"detect|suppress|nms|samples_needed|extra_repr|calibrate|quantize|get_lr|main|parse|print|summary|trunc_normal|rescale_|initiali[sz]e)|"
     r"(^|_)(anchors?|suppression|candidates?|refine|lm|ransac)(_|$)|_generate_"

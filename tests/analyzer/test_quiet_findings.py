@@ -498,3 +498,12 @@ def test_a_branch_of_a_training_that_the_file_refuses_is_a_note() -> None:
     refused = "        if labels is not None:\n            raise ValueError('Layer does not support training')\n"
     assert severities("GP501", source.format(refused)) == [Severity.NOTE]
     assert severities("GP501", source.format("")) == [Severity.WARNING]
+
+
+def test_depth_from_a_sensor_is_data_and_a_solver_is_not_differentiated() -> None:
+    source = (
+        "def {}({name}):\n    low = {name}.min()\n    high = {name}.max()\n    return ({name} - low) / (high - low)\n"
+    )
+    assert severities("GP101", source.format("scale", name="image")) == [Severity.WARNING]
+    assert severities("GP101", source.format("scale", name="prompt_depth")) == [Severity.NOTE]
+    assert severities("GP101", source.format("solve_scale", name="image")) != [Severity.WARNING]
