@@ -74,7 +74,8 @@ def _sources_of_call(file: FileContext, call: ast.Call) -> list[ast.expr] | None
         return call.args[:1] or None
     if operation is not None and operation.name in _REDUCING and operation.operand is not None:
         return [operation.operand]
-    return None
+    # A helper that is called a reshaping moves what it is given.
+    return call.args[:1] or None if (terminal_name(function) or "").startswith(("reshape_", "rearrange")) else None
 
 
 def _ends_in_activation(file: FileContext, call: ast.Call) -> bool:

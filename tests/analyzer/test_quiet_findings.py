@@ -507,3 +507,14 @@ def test_depth_from_a_sensor_is_data_and_a_solver_is_not_differentiated() -> Non
     assert severities("GP101", source.format("scale", name="image")) == [Severity.WARNING]
     assert severities("GP101", source.format("scale", name="prompt_depth")) == [Severity.NOTE]
     assert severities("GP101", source.format("solve_scale", name="image")) != [Severity.WARNING]
+
+
+def test_a_reshaping_helper_hands_on_what_comes_out_of_a_network() -> None:
+    source = (
+        "from elsewhere import reshape_channels, chosen\n\n\nclass Maps(nn.Module):\n    def __init__(self, net):\n"
+        "        super().__init__()\n        self.net = net\n\n    def forward(self, x):\n        x = self.net(x)\n"
+        "        x = {}(x, 2)\n        return x / x.norm(dim=1)\n"
+    )
+    assert severities("GP101", source.format("reshape_channels")) != [Severity.WARNING]
+    assert severities("GP102", source.format("reshape_channels")) == [Severity.NOTE]
+    assert severities("GP102", source.format("chosen")) == [Severity.WARNING]
