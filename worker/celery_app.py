@@ -7,6 +7,7 @@ This module must not know what jobs do.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import warnings
@@ -15,7 +16,7 @@ from types import FrameType
 
 import structlog
 from celery.platforms import SecurityWarning
-from celery.signals import worker_shutting_down
+from celery.signals import worker_ready, worker_shutting_down
 
 from services.database import Database
 from services.database.migrate import require_current
@@ -63,10 +64,21 @@ def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | 
         asked_to_stop.set()
         runner.stop()
 
+    asked_early = threading.Event()
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        # An exception raised here could end up in any callback, and be ignored there: the signal would be lost.
+        asked_early.set()
+
+    def end_if_asked(**_: object) -> None:
+        if asked_early.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
     worker_shutting_down.connect(stop, weak=False)
-    # Until Celery listens to signals itself, they end the process through the `finally` below.
+    worker_ready.connect(end_if_asked, weak=False)
+    # Until Celery listens to signals itself, they are noted, and looked at before it starts and when it is ready.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, _end_early)
+        signal.signal(number, note)
     try:
         runner.start()
         worker = app.Worker(
@@ -80,6 +92,8 @@ def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | 
             without_heartbeat=True,
             without_mingle=True,
         )
+        if asked_early.is_set():
+            return 0
         worker.start()
         # Celery ends with 1 after SIGINT; an end in good order is none of a failure, whoever asked for it.
         return 0 if asked_to_stop.is_set() else int(worker.exitcode or 0)
@@ -87,9 +101,6 @@ def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | 
         runner.stop()
         runner.join()
         worker_shutting_down.disconnect(stop)
+        worker_ready.disconnect(end_if_asked)
         database.close()
         doorbell.close()
-
-
-def _end_early(_signal: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)
