@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, proxy
 
 from analyzer.context import FileContext
 from analyzer.facts import operations
-from analyzer.forward_code import is_self, keyword, own_attribute
+from analyzer.forward_code import keyword, own_attribute
 from analyzer.placement import (
     LEAVING,
     LIKE,
@@ -28,7 +28,7 @@ from analyzer.placement import (
     returns_tensor,
     tensor_arguments,
 )
-from analyzer.syntax import parameters, terminal_name
+from analyzer.syntax import is_self, parameters, terminal_name
 
 # These read only the shape or the type of their tensor argument, or copy from wherever it lies.
 INDIFFERENT = frozenset({"expand_as", "view_as", "reshape_as", "copy_", "to", "type_as", "set_", "is_same_size"})

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from analyzer.context import FileContext
 from analyzer.layers import Attribute, module_attributes
-from analyzer.syntax import FunctionNode, dotted_name, parameters, terminal_name
+from analyzer.syntax import FunctionNode, dotted_name, is_self, parameters, terminal_name
 
 _ENTRIES = ("forward", "__call__", "training_step")
 
@@ -125,11 +125,6 @@ class ForwardCode:
                 named = [parameter.arg for parameter in parameters(statement)]
                 return named[:1] == ["self"] and bool(node.bases)
         return False
-
-
-def is_self(expression: ast.AST) -> bool:
-    """Whether an expression is the plain name `self`."""
-    return isinstance(expression, ast.Name) and expression.id == "self"
 
 
 def own_attribute(expression: ast.AST) -> str | None:

@@ -20,7 +20,7 @@ from analyzer.context import FileContext
 from analyzer.forward_code import ForwardCode, forward_code
 from analyzer.layers import Attribute, Content
 from analyzer.saved_values.conditions import without_gradients
-from analyzer.syntax import FunctionNode, dotted_name, parameters, terminal_name
+from analyzer.syntax import FunctionNode, dotted_name, leaves, parameters, terminal_name
 
 
 class Ending(Enum):
@@ -241,11 +241,11 @@ class GradientFlow:
         self._scope.update(before)
         if not orelse_is_free:
             self._block(statement.orelse)
-        if _leaves(statement.body):
+        if leaves(statement.body):
             return
         for name, flow in after.items():
             other = self._scope.get(name)
-            if _leaves(statement.orelse) or other is None:
+            if leaves(statement.orelse) or other is None:
                 self._scope[name] = flow
             elif other is not flow:
                 self._scope[name] = joined([flow, other])
@@ -491,10 +491,6 @@ def _is_float(expression: ast.expr) -> bool:
 
 def _is_sequence(call: ast.Call) -> bool:
     return bool(call.args) and isinstance(call.args[0], (ast.List, ast.Tuple, ast.ListComp))
-
-
-def _leaves(block: list[ast.stmt]) -> bool:
-    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 # Of the class and not of each object: bound methods would tie every object into a cycle with itself.

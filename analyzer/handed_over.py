@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from analyzer.context import FileContext
 from analyzer.provenance import out_of_network
-from analyzer.syntax import FunctionNode, parameters, terminal_name
+from analyzer.syntax import FunctionNode, is_self, parameters, terminal_name
 from analyzer.values.bindings import Binding
 from analyzer.values.domain import Gradient
 from analyzer.values.guards import value_names
@@ -82,17 +82,13 @@ def _holder(file: FileContext, construction: ast.Call) -> str | None:
     if not isinstance(parent, ast.Assign) or parent.value is not construction or len(parent.targets) != 1:
         return None
     target = parent.targets[0]
-    return target.attr if isinstance(target, ast.Attribute) and _is_self(target.value) else None
+    return target.attr if isinstance(target, ast.Attribute) and is_self(target.value) else None
 
 
 def _own_call(call: ast.expr) -> str | None:
     """`mlp` of `self.mlp(…)`."""
     function = call.func if isinstance(call, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) and _is_self(function.value) else None
-
-
-def _is_self(expression: ast.expr) -> bool:
-    return isinstance(expression, ast.Name) and expression.id == "self"
+    return function.attr if isinstance(function, ast.Attribute) and is_self(function.value) else None
 
 
 def _given(call: ast.Call, function: FunctionNode, argument: str) -> ast.expr | None:
@@ -161,7 +157,7 @@ def _is_call_of_block(file: FileContext, value: ast.expr | None) -> bool:
     return any(
         isinstance(loop, ast.For)
         and any(isinstance(node, ast.Name) and node.id == block for node in ast.walk(loop.target))
-        and any(_is_self(node) for node in ast.walk(loop.iter) if isinstance(node, ast.expr))
+        and any(is_self(node) for node in ast.walk(loop.iter) if isinstance(node, ast.expr))
         for loop in file.ancestors(value)
     )
 

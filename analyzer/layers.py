@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from analyzer.context import FileContext
+from analyzer.syntax import is_false
 from analyzer.tensor_writes import writes_first_argument
 
 
@@ -81,7 +82,7 @@ def describe(file: FileContext, value: ast.expr) -> Attribute | None:
 def _describe_torch(file: FileContext, value: ast.Call, qualified: str) -> Attribute | None:
     short = qualified.rpartition(".")[2]
     if short == "Parameter":
-        frozen = any(item.arg == "requires_grad" and _is_false(item.value) for item in value.keywords)
+        frozen = any(item.arg == "requires_grad" and is_false(item.value) for item in value.keywords)
         return Attribute(Content.BUFFER if frozen else Content.PARAMETER, value)
     if qualified == "torch.nn.Sequential":
         layers = [layer for item in value.args if (layer := describe(file, item)) is not None]
@@ -93,7 +94,3 @@ def _describe_torch(file: FileContext, value: ast.Call, qualified: str) -> Attri
         writes_input = writes_first_argument(file, value)
         return Attribute(Content.LAYER, value, name=f"torch.nn.{short}", writes_input=writes_input)
     return None
-
-
-def _is_false(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is False

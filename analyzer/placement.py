@@ -12,9 +12,9 @@ from collections.abc import Iterable
 
 from analyzer.context import FileContext
 from analyzer.facts import operations
-from analyzer.forward_code import ForwardCode, forward_code, is_self, keyword, own_attribute
+from analyzer.forward_code import ForwardCode, forward_code, keyword, own_attribute
 from analyzer.layers import Attribute, Content
-from analyzer.syntax import FunctionNode, parameters, terminal_name
+from analyzer.syntax import FunctionNode, is_self, parameters, terminal_name
 from analyzer.values.domain import Kind
 
 SIZED_FACTORIES = (

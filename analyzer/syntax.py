@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
-ScopeNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
 
 _LEAF_TYPES = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.type_ignore)
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -153,6 +152,38 @@ class SyntaxIndex:
         while parent is not None:
             yield parent
             parent = self.parents.get(parent)
+
+
+def leaves(block: Sequence[ast.stmt]) -> bool:
+    """Whether a block always ends by leaving: return, raise, continue or break."""
+    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def is_docstring(statement: ast.stmt) -> bool:
+    """Whether a statement is a constant that stands alone: a docstring, or `...`."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def is_whole_slice(index: ast.expr) -> bool:
+    """Whether an index is `:`."""
+    return isinstance(index, ast.Slice) and index.lower is None and index.upper is None and index.step is None
+
+
+def is_false(expression: ast.expr) -> bool:
+    """Whether an expression is the constant `False`."""
+    return isinstance(expression, ast.Constant) and expression.value is False
+
+
+def is_self(expression: ast.AST) -> bool:
+    """Whether an expression is the plain name `self`."""
+    return isinstance(expression, ast.Name) and expression.id == "self"
+
+
+def spread(arguments: Sequence[ast.expr]) -> list[ast.expr]:
+    """The sizes in `view(2, 3)` and in `view((2, 3))`."""
+    if len(arguments) == 1 and isinstance(arguments[0], (ast.Tuple, ast.List)):
+        return list(arguments[0].elts)
+    return list(arguments)
 
 
 def terminal_name(expression: ast.AST) -> str | None:

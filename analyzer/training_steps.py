@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -295,10 +295,3 @@ def between(file: FileContext, first: ast.stmt, last: ast.stmt) -> list[ast.stmt
     plain = all(isinstance(statement, (ast.Expr, ast.Assign, ast.AugAssign)) for statement in found)
     own_lines = len({statement.lineno for statement in found}) == len(found)
     return found if plain and own_lines else None
-
-
-def calls_in(file: FileContext, scope: Scope, *names: str) -> Iterator[ast.Call]:
-    """The calls of these names inside a scope, functions inside it included."""
-    for call in file.calls(*names):
-        if isinstance(scope, ast.Module) or scope in file.ancestors(call):
-            yield call

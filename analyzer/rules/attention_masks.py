@@ -13,7 +13,7 @@ from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.objects import argument, keyword, made_by
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import terminal_name
+from analyzer.syntax import spread, terminal_name
 from analyzer.tensor_ranks import is_pair_mask, rank_of
 
 _HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
@@ -151,7 +151,7 @@ def _tiled(file: FileContext, expression: ast.expr) -> tuple[ast.expr, ast.expr]
         if heads is not None and isinstance(text, str) and _REPEATED_HEADS_FIRST.search(text):
             found = operation.operand, heads
     elif name in ("repeat", "tile"):
-        counts = _entries(operation.arguments)
+        counts = spread(operation.arguments)
         if len(counts) == 3 and all(isinstance(n, ast.Constant) and n.value == 1 for n in counts[1:]):
             found = operation.operand, counts[0]
     elif name in ("cat", "concat") and isinstance(operation.operand, ast.BinOp):
@@ -159,12 +159,6 @@ def _tiled(file: FileContext, expression: ast.expr) -> tuple[ast.expr, ast.expr]
     if found is None or not _is_number_of_heads(file, found[1]) or rank_of(file, found[0]) == 2:
         return None
     return found
-
-
-def _entries(arguments: tuple[ast.expr, ...]) -> list[ast.expr]:
-    if len(arguments) == 1 and isinstance(arguments[0], (ast.Tuple, ast.List)):
-        return list(arguments[0].elts)
-    return list(arguments)
 
 
 def _repeated_list(product: ast.BinOp) -> tuple[ast.expr, ast.expr] | None:

@@ -104,6 +104,7 @@ class MissingInputGradient(Rule):
                 "        return Op.apply(x, self.w)\n"
             ),
         ),
+        # whoever needs the missing gradient is told so
         combined(
             "ctx.save_for_backward(w)\nreturn x @ w",
             "(w,) = ctx.saved_tensors\nif ctx.needs_input_grad[1]:\n    raise NotImplementedError\n"
@@ -519,6 +520,7 @@ class IgnoredGradient(Rule):
         combined("return x * 2", "if ctx.flag:\n    return None\nnothing = None\nreturn nothing"),
         combined("return x * 2", "return ctx.saved_tensors[0].new_zeros(3)"),
         combined("return x * 2", "return torch.zeros_like(ctx.saved_tensors[0])"),
+        # a backward that always raises says itself that it has no gradient
         combined("return x * 2", "raise NotImplementedError"),
         combined("return x * 2", "g = ctx.scale\ng = g * grad\nreturn g"),
         combined("return x * 2", "return ctx.scale * sum(grads)", gradients="*grads"),

@@ -72,6 +72,7 @@ class DirtyInputNotReturned(Rule):
         combined("y = x * 2\nctx.mark_dirty(y)\nreturn y * 2", "return grad * 2"),
         combined("other.mark_dirty(x)\nreturn x * 2", "return grad * 2"),
         combined("if ctx.flag:\n    ctx.mark_dirty(x)\nreturn x * 2", "return grad * 2"),
+        # a forward that always raises returns nothing that could be marked
         combined("ctx.mark_dirty(x)\nraise NotImplementedError", "return grad * 2"),
         combined("ctx.mark_dirty(x)\nreturn F.relu(x, inplace=True)", "return grad * 2"),
         combined(
@@ -201,6 +202,7 @@ class UnmarkedOutput(Rule):
             "return grad",
             gradients="grad, other",
         ),
+        # a backward that always raises says itself that it has no gradient
         combined("norm = x.norm()\nreturn x * 2, norm", "raise NotImplementedError", gradients="grad, other"),
         split(
             "return x * 2, x.norm()",

@@ -13,7 +13,7 @@ from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.function_edits import line_before
 from analyzer.rules.autograd_examples import combined, split
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import FunctionNode, parameters
+from analyzer.syntax import FunctionNode, is_docstring, parameters
 from analyzer.visible_names import VisibleNames
 
 _BUILTINS = frozenset(dir(builtins))
@@ -390,9 +390,5 @@ def _unassigned_hit(function: AutogradFunction, name: ast.Name, branch: ast.If) 
 def _start_as_none(file: FileContext, function: AutogradFunction, name: ast.Name) -> Replacement | None:
     backward = function.backward
     assert backward is not None
-    first = next((item for item in backward.body if not _is_docstring(item)), None)
+    first = next((item for item in backward.body if not is_docstring(item)), None)
     return line_before(file, first, f"{name.id} = None") if first is not None else None
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

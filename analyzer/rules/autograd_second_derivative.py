@@ -110,6 +110,7 @@ class BackwardLeavesGraph(Rule):
         # only looked at, not used for the result
         combined("return x * 2", "print(grad.detach().norm().item())\nreturn grad * 2"),
         combined("return x * 2", "if grad.detach().abs().max() > 10:\n    raise ValueError\nreturn grad * 2"),
+        # a backward that always raises says itself that it has no gradient
         combined("return x * 2", "raise NotImplementedError"),
         combined("return x * 2", "if grad.detach().any():\n    return grad * 2\nreturn grad + grad"),
         combined("return x * 2", "norm = grad.detach().norm()\nseen.append(norm)\nreturn grad * 2"),

@@ -14,7 +14,7 @@ from analyzer.function_edits import line_before
 from analyzer.gradient_returns import own_nodes
 from analyzer.rules.autograd_examples import combined, split
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import FunctionNode
+from analyzer.syntax import FunctionNode, is_docstring
 
 
 class BackwardParameters(Rule):
@@ -50,6 +50,7 @@ class BackwardParameters(Rule):
         combined("if x.ndim > 1:\n    return x * 2, x\nreturn x * 2", "return grad", gradients="grad, other"),
         combined("return (x * 2, *rest)", "return grad", "x, *rest"),
         combined("y = x * 2, x\nreturn y", "return a + b", gradients="a, b"),
+        # a backward that always raises says itself that it has no gradient
         combined("return x * 2, x * 3", "raise NotImplementedError"),
     )
     invalid = (
@@ -377,14 +378,10 @@ def _kept(function: AutogradFunction, attribute: str) -> Rewrite | None:
     forward = function.forward
     if forward is None or function.setup_context is not None or attribute not in function.input_names:
         return None
-    first = next((item for item in forward.body if not _is_docstring(item)), None)
+    first = next((item for item in forward.body if not is_docstring(item)), None)
     context = function.context_name(forward)
     edit = line_before(function.file, first, f"{context}.{attribute} = {attribute}") if first is not None else None
     return Rewrite(FixSafety.UNSAFE, (edit,)) if edit is not None else None
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _savers(function: AutogradFunction) -> list[FunctionNode]:

@@ -15,7 +15,8 @@ from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.objects import argument, is_true, keyword, maker
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import terminal_name
+from analyzer.rules.explanations import quoted
+from analyzer.syntax import is_whole_slice, spread, terminal_name
 from analyzer.values.bindings import Binding
 
 _HEAD = "import torch\nfrom torch import nn\n\n\n"
@@ -104,7 +105,7 @@ class HiddenStateView(Rule):
             if operation is None or operation.operand is None:
                 continue
             made = _state_of(file, operation.operand)
-            shape = _shape_arguments(operation.arguments)
+            shape = spread(operation.arguments)
             if made is None or not _mixes(file, shape, operation.operand):
                 continue
             text = f"{file.operand_source(operation.operand)}.transpose(0, 1).reshape("
@@ -116,12 +117,6 @@ class HiddenStateView(Rule):
                 related=((made, "a recurrent layer with more than one layer or direction"),),
                 fix=Rewrite(FixSafety.UNSAFE, (Replacement(call, text),)),
             )
-
-
-def _shape_arguments(arguments: tuple[ast.expr, ...]) -> list[ast.expr]:
-    if len(arguments) == 1 and isinstance(arguments[0], (ast.Tuple, ast.List)):
-        return list(arguments[0].elts)
-    return list(arguments)
 
 
 def _state_of(file: FileContext, expression: ast.expr) -> ast.Call | None:
@@ -338,15 +333,10 @@ def _batch_given_first(file: FileContext) -> Iterator[Hit]:
             short = layer[0].rpartition(".")[2]
             yield Hit(
                 layer[1],
-                f"`{_short(file, given)}` has its batch first (line {call.lineno}), but this `nn.{short}` has no "
+                f"`{quoted(file, given)}` has its batch first (line {call.lineno}), but this `nn.{short}` has no "
                 f"`batch_first=True`: it takes the samples for steps, and mixes them.",
                 related=((source, "the batch is the first axis"), (call, "the layer is run here")),
             )
-
-
-def _short(file: FileContext, expression: ast.expr) -> str:
-    text = " ".join(file.source(expression).split())
-    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _unpacked_batches(file: FileContext) -> Iterator[tuple[ast.Call, ast.expr, ast.AST]]:
@@ -406,7 +396,7 @@ def _picks(file: FileContext) -> Iterator[tuple[ast.expr, ast.expr, int]]:
         index = subscript.slice
         if isinstance(index, ast.Tuple) and len(index.elts) >= 2:
             rest = index.elts[2:]
-            if _is_everything(index.elts[0]) and _is_position(index.elts[1]) and all(map(_is_everything, rest)):
+            if is_whole_slice(index.elts[0]) and _is_position(index.elts[1]) and all(map(is_whole_slice, rest)):
                 yield subscript, subscript.value, 1
         elif _is_minus_one(index):
             yield subscript, subscript.value, 0
@@ -416,10 +406,6 @@ def _picks(file: FileContext) -> Iterator[tuple[ast.expr, ast.expr, int]]:
         value = dimension.value if isinstance(dimension, ast.Constant) else None
         if operation is not None and operation.operand is not None and type(value) is int and value in (0, 1):
             yield call, operation.operand, value
-
-
-def _is_everything(index: ast.expr) -> bool:
-    return isinstance(index, ast.Slice) and index.lower is None and index.upper is None and index.step is None
 
 
 def _is_position(index: ast.expr) -> bool:
@@ -519,7 +505,7 @@ class ViewSwapsAxes(Rule):
             operation = file.values.operation(call)
             if operation is None or not isinstance(operation.operand, ast.Name):
                 continue
-            shape = _shape_arguments(operation.arguments)
+            shape = spread(operation.arguments)
             function = file.enclosing_function(call)
             if len(shape) < 2 or (function is not None and _SHIFTS.search(function.name)):
                 continue

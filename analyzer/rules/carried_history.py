@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.forward_code import forward_code, is_self
+from analyzer.forward_code import forward_code
 from analyzer.layers import Attribute, Content
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.module_examples import in_module
 from analyzer.saved_values import Carried, Differentiable, traces
-from analyzer.syntax import FunctionNode, terminal_name
+from analyzer.syntax import FunctionNode, is_self, terminal_name
 from analyzer.values.surroundings import Surroundings, surroundings
 from analyzer.write_findings import called_without_gradients
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
-
-
-def _in_module(init: str, forward: str) -> str:
-    lines = [f"        {line}\n" for line in ["super().__init__()", *init.splitlines()]]
-    body = [f"        {line}\n" for line in forward.splitlines()]
-    return (
-        f"{_HEAD}class Net(nn.Module):\n    def __init__(self):\n{''.join(lines)}\n"
-        f"    def forward(self, x):\n{''.join(body)}"
-    )
+_in_module = partial(in_module, _HEAD)
 
 
 _CELL = "self.cell = nn.RNNCell(4, 4)\nself.state = None"

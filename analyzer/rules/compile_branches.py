@@ -13,6 +13,7 @@ from analyzer.context import FileContext
 from analyzer.facts import graph_breaks
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.explanations import quoted
 from analyzer.syntax import dotted_name, terminal_name
 from analyzer.tensor_evidence import is_module_method, tensor_evidence
 from analyzer.values.surroundings import Surroundings, surroundings
@@ -205,10 +206,10 @@ class BranchOnTensorValue(Rule):
         related = ((region.node, "compiled here"),) if region is not None else ()
         return Hit(
             tested,
-            f"`{word}` on what the tensor `{_short(file, tested)}` holds: {effect}. Compute both ways and choose with "
+            f"`{word}` on what the tensor `{quoted(file, tested)}` holds: {effect}. Compute both ways and choose with "
             "`torch.where`, or use `torch.cond`.",
             severity=severity,
-            hypothesis={"operand": _short(file, tested), "line": tested.lineno},
+            hypothesis={"operand": quoted(file, tested), "line": tested.lineno},
             related=related,
             fix=_fix(file, branch),
         )
@@ -364,8 +365,3 @@ def _does_nothing_without(file: FileContext, mask: ast.expr, statement: ast.Assi
         return ast.dump(call.func.value) == name and arguments[:1] == [ast.dump(mask)]
     where = file.qualified_name(call.func) == "torch.where" and len(arguments) == 3
     return where and arguments[0] == ast.dump(mask) and arguments[2] == name
-
-
-def _short(file: FileContext, node: ast.expr) -> str:
-    text = " ".join(file.source(node).split())
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -15,6 +15,7 @@ from analyzer.context import FileContext
 from analyzer.facts import graph_breaks
 from analyzer.findings import Confidence, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.rules.explanations import quoted
 from analyzer.syntax import terminal_name
 from analyzer.tensor_evidence import is_module_method, tensor_evidence
 from analyzer.values.domain import Kind
@@ -55,7 +56,7 @@ class _GraphBreak(Rule):
             node,
             f"{what}: {effect}. {advice}",
             severity=Severity.ERROR if region.whole else None,
-            hypothesis={"operand": _short(file, node)},
+            hypothesis={"operand": quoted(file, node)},
             related=((region.node, "compiled here"),),
         )
 
@@ -112,7 +113,7 @@ class NumberFromTensor(_GraphBreak):
             hit = None
             if _is_compiled_or_forward(file, call) and _is_data(file, operand, certain=name in ("int", "float")):
                 title = "Tensor.tolist()" if name == "tolist" else "Unsupported Tensor.item()"
-                what = f"`{_short(file, call)}` takes a number out of a tensor"
+                what = f"`{quoted(file, call)}` takes a number out of a tensor"
                 hit = self._hit(file, call, title, what, "Go on with the tensor.")
                 hit = hit or self._note(file, call, what)
             if hit is not None:
@@ -203,7 +204,7 @@ class DataDependentShape(_GraphBreak):
         if not compiled_regions(file) or "capture_dynamic_output_shape_ops" in file.text:
             return
         for node in (*_sized_by_data(file), *_masked_reads(file)):
-            what = f"The size of `{_short(file, node)}` depends on the data"
+            what = f"The size of `{quoted(file, node)}` depends on the data"
             hit = self._hit(file, node, "Dynamic shape operator", what, "Use `torch.where`, or weights of zero.")
             if hit is not None:
                 yield hit
@@ -320,13 +321,13 @@ class SideEffectInCompiledCode(_GraphBreak):
             title = _side_effect(file, call)
             if title is None:
                 continue
-            what = f"`{_short(file, call)}` is a side effect"
+            what = f"`{quoted(file, call)}` is a side effect"
             advice = "Move it out, or ask `torch.compiler.is_compiling()`."
             hit = self._hit(file, call, title, what, advice)
             if hit is None and compiled_regions(file).of(call) is None and _happens_always(file, call):
                 number = graph_breaks().number(self.id, title)
                 message = f"{what} of every forward pass: compiled code ends its graph here ({number}). {advice}"
-                hit = Hit(call, message, hypothesis={"operand": _short(file, call)})
+                hit = Hit(call, message, hypothesis={"operand": quoted(file, call)})
             if hit is not None:
                 yield hit
 
@@ -441,7 +442,7 @@ class ForeignRandomness(_GraphBreak):
                 continue
             title = "Data dependent operator" if kind == "numpy" else _SKIPPED
             what = (
-                f"`{_short(file, call)}` draws from outside torch"
+                f"`{quoted(file, call)}` draws from outside torch"
                 if kind != "clock"
                 else "A clock or seed in the graph"
             )
@@ -463,10 +464,10 @@ class ForeignRandomness(_GraphBreak):
             return None
         return Hit(
             call,
-            f"`{_short(file, call)}` draws from outside torch: `torch.manual_seed` does not govern it, checkpointing "
+            f"`{quoted(file, call)}` draws from outside torch: `torch.manual_seed` does not govern it, checkpointing "
             "does not replay it, and most such calls end a compiled graph. Use `torch.rand`.",
             severity=None if _is_computed_with(file, call) else Severity.NOTE,
-            hypothesis={"operand": _short(file, call)},
+            hypothesis={"operand": quoted(file, call)},
         )
 
 
@@ -572,12 +573,7 @@ class BackwardInCompiledCode(_GraphBreak):
                 continue
             titles = {"backward": "Tensor.backward()", "grad": "torch.autograd.grad"}
             title = titles.get(name or "", "requires_grad_()")
-            what = f"`{_short(file, call)}` works on the graph that is being compiled"
+            what = f"`{quoted(file, call)}` works on the graph that is being compiled"
             hit = self._hit(file, call, title, what, "Call it outside of the compiled function.")
             if hit is not None:
                 yield hit
-
-
-def _short(file: FileContext, node: ast.expr) -> str:
-    text = " ".join(file.source(node).split())
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code, is_constant, keyword, own_attribute
 from analyzer.placement import FACTORIES, placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.module_examples import with_body
 from analyzer.syntax import FunctionNode, parameters, terminal_name
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
@@ -17,11 +19,8 @@ _BLOCK = (
     "class Block(nn.Module):\n    def __init__(self, width=4):\n        super().__init__()\n"
     "        self.up = nn.Linear(width, width)\n        self.noise = torch.Generator()\n\n    def forward(self, x):\n"
 )
+_forward = partial(with_body, _HEAD + _BLOCK)
 _FIRST = 12
-
-
-def _forward(body: str) -> str:
-    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
 
 
 _WAITING = frozenset(

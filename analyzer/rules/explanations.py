@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 
 from analyzer.context import FileContext
+from analyzer.findings import Severity
 from analyzer.fingerprints import normalised_source
 from analyzer.singularities import Judgement, Singular
 from analyzer.values.bindings import Binding
+from analyzer.values.domain import Gradient
 from analyzer.values.guards import value_names
 from analyzer.values.surroundings import Surroundings
 
@@ -20,8 +22,17 @@ _LONGEST_PATH = 6
 
 def shown(file: FileContext, expression: ast.AST) -> str:
     """The source of an expression on one line, shortened for a message."""
-    source = " ".join(normalised_source(expression, file.text).split())
-    return source if len(source) <= _SHOWN_CHARACTERS else source[: _SHOWN_CHARACTERS - 1] + "…"
+    return _shortened(normalised_source(expression, file.text))
+
+
+def quoted(file: FileContext, expression: ast.expr) -> str:
+    """The same as its author wrote it, with quotes and parentheses: for advice on that very text."""
+    return _shortened(file.source(expression))
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARACTERS else line[: _SHOWN_CHARACTERS - 1] + "…"
 
 
 def hypothesis(file: FileContext, singular: Singular) -> dict[str, object]:
@@ -74,6 +85,12 @@ def _carrier(file: FileContext, expression: ast.expr, origin: ast.AST | None) ->
             if binding.value is not None and (origin is None or file.values.value(binding.value).origin is origin):
                 return binding
     return None
+
+
+def note_without_gradient(judgement: Judgement) -> Severity | None:
+    """Without a gradient only the value is at stake: worth a note. None: as the rule says."""
+    unrecorded = judgement.surroundings is Surroundings.UNRECORDED
+    return Severity.NOTE if unrecorded or judgement.value.gradient is Gradient.NO else None
 
 
 def place(judgement: Judgement) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
@@ -11,18 +12,11 @@ from analyzer.gradient_flow import Ending, Origin
 from analyzer.lost_gradients import Evidence, Lost, is_loss, lost_gradients
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import shown
+from analyzer.rules.module_examples import in_module
 from analyzer.values.surroundings import Surroundings, surroundings
 
 _HEAD = "import numpy as np\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
-
-
-def _in_module(init: str, forward: str) -> str:
-    lines = [f"        {line}\n" for line in ["super().__init__()", *init.splitlines()]]
-    body = [f"        {line}\n" for line in forward.splitlines()]
-    return (
-        f"{_HEAD}class Net(nn.Module):\n    def __init__(self):\n{''.join(lines)}\n"
-        f"    def forward(self, x):\n{''.join(body)}"
-    )
+_in_module = partial(in_module, _HEAD)
 
 
 _SCALE = "self.scale = nn.Parameter(torch.ones(4))\nself.up = nn.Linear(4, 4)"

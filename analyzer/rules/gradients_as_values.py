@@ -391,7 +391,6 @@ def _is_constant(value: ast.expr) -> bool:
 # --- gathered tensors ------------------------------------------------------------------------------------------------
 
 _GATHERING = ("all_gather", "all_gather_into_tensor")
-_NO_ACTIVATION = re.compile(r"label|target|index|indices|idx|ids|mask|size|length|count|num|rank|shape|loss")
 
 
 class GatheredWithoutGradient(Rule):

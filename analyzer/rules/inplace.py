@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.facts import operations
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.layers import Content, module_attributes
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.module_examples import with_body
 from analyzer.saved_values import Differentiable, Kept, Overwrite, Route, overwrites
 from analyzer.syntax import dotted_name
 from analyzer.weights_rewritten import rewritten_weights
@@ -22,10 +24,7 @@ _BLOCK = (
     "        self.act = nn.ReLU(inplace=True)\n        self.gain = nn.Parameter(torch.ones(4))\n\n"
     "    def forward(self, x):\n"
 )
-
-
-def _forward(body: str) -> str:
-    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
+_forward = partial(with_body, _HEAD + _BLOCK)
 
 
 # The first line of a body given to `_forward`.

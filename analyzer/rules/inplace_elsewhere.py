@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code
 from analyzer.handed_over import receives_temporaries
 from analyzer.rules.base import Documentation, Hit, Invalid, Rewrite, Rule
+from analyzer.rules.module_examples import in_module
 from analyzer.saved_values import Differentiable, Mutation, traces
 from analyzer.syntax import FunctionNode, parameters, terminal_name
 from analyzer.values.domain import Kind
@@ -18,15 +20,7 @@ from analyzer.values.surroundings import Surroundings, surroundings
 from analyzer.write_findings import called_without_gradients, out_of_place
 
 _HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
-
-
-def _in_module(init: str, forward: str) -> str:
-    lines = [f"        {line}\n" for line in ["super().__init__()", *init.splitlines()]]
-    body = [f"        {line}\n" for line in forward.splitlines()]
-    return (
-        f"{_HEAD}class Net(nn.Module):\n    def __init__(self):\n{''.join(lines)}\n"
-        f"    def forward(self, x):\n{''.join(body)}"
-    )
+_in_module = partial(in_module, _HEAD)
 
 
 _LINEAR = "self.up = nn.Linear(4, 4)\nself.gain = nn.Parameter(torch.ones(4))\nself.act = nn.ReLU(inplace=True)"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
+from analyzer.rules.module_examples import with_body
 from analyzer.saved_values import Kept, Overwrite, Route, overwrites
 from analyzer.write_findings import judged, operation_name
 
@@ -16,12 +18,9 @@ _BLOCK = (
     "        self.up = nn.Linear(4, 4)\n        self.gain = nn.Parameter(torch.ones(4))\n\n"
     "    def forward(self, x):\n"
 )
+_forward = partial(with_body, _HEAD + _BLOCK)
 # The first line of a body given to `_forward`.
 _FIRST = 13
-
-
-def _forward(body: str) -> str:
-    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
 
 
 def _hit(file: FileContext, found: Overwrite, message: str) -> Iterable[Hit]:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.module_examples import in_module
 from analyzer.saved_values import Obstacle, Refusal, traces
 from analyzer.write_findings import called_without_gradients, judged, out_of_place, under_no_grad
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
-
-
-def _in_module(init: str, forward: str) -> str:
-    lines = [f"        {line}\n" for line in ["super().__init__()", *init.splitlines()]]
-    body = [f"        {line}\n" for line in forward.splitlines()]
-    return (
-        f"{_HEAD}class Net(nn.Module):\n    def __init__(self):\n{''.join(lines)}\n"
-        f"    def forward(self, x):\n{''.join(body)}"
-    )
+_in_module = partial(in_module, _HEAD)
 
 
 _LINEAR = "self.up = nn.Linear(4, 6)"

@@ -14,10 +14,10 @@ from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import complement_behind, odds_behind, probability_behind, still_means
 from analyzer.repairs import has_plain_arguments, renamed
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.rules.explanations import hypothesis, path_of, shown
+from analyzer.rules.explanations import hypothesis, note_without_gradient, path_of, shown
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
-from analyzer.values.domain import Gradient, Zero
+from analyzer.values.domain import Zero
 from analyzer.values.surroundings import Surroundings
 
 
@@ -28,12 +28,6 @@ def _logarithms(file: FileContext) -> Iterator[tuple[Singular, Judgement]]:
         if judgement.value.is_number or judgement.surroundings is Surroundings.ASIDE:
             continue
         yield singular, judgement
-
-
-def _severity(judgement: Judgement) -> Severity | None:
-    """Without a gradient only the value is at stake: worth a note."""
-    unrecorded = judgement.surroundings is Surroundings.UNRECORDED
-    return Severity.NOTE if unrecorded or judgement.value.gradient is Gradient.NO else None
 
 
 def _moved(file: FileContext, call: ast.Call, place: ast.AST) -> bool:
@@ -126,7 +120,7 @@ class LogOfSoftmax(Rule):
                     f"`{shown(file, singular.operand)}` comes out of a softmax, which is zero for a class far below "
                     "the largest: the logarithm is -inf there and the gradient NaN. `log_softmax` has no such limit."
                 ),
-                severity=_severity(judgement),
+                severity=note_without_gradient(judgement),
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
                 fix=_log_softmax(file, singular, found[1]),
@@ -235,7 +229,7 @@ class LogOfSigmoid(Rule):
                 f"The sigmoid in `{shown(file, singular.operand)}` is {reached} (float32): the logarithm is -inf there "
                 f"and the gradient NaN. `logsigmoid({sign}x)` has no such limit."
             ),
-            severity=_severity(judgement),
+            severity=note_without_gradient(judgement),
             hypothesis=hypothesis(file, singular),
             related=path_of(file, singular, judgement),
             fix=_logsigmoid(file, singular.node, found[1], sign),
@@ -259,7 +253,7 @@ class LogOfSigmoid(Rule):
                 f"The sigmoid in `{shown(file, operand)}` is exactly one above 17 (float32): the logarithm is -inf "
                 "there and the gradient NaN. `logsigmoid(-x)` has no such limit."
             ),
-            severity=_severity(judgement),
+            severity=note_without_gradient(judgement),
             hypothesis={**hypothesis(file, singular), "singular_set": "<= -1"},
             related=((found[1], "the sigmoid rounds to one here"),),
             fix=_logsigmoid(file, call, found[1], "-"),
@@ -282,7 +276,7 @@ def _of_odds(file: FileContext, singular: Singular, judgement: Judgement, probab
             f"`{shown(file, probability)}` can be exactly 0 or 1, where its log-odds are infinite and their gradient "
             "NaN. Keep the logits, or use `torch.logit(p, eps=...)`."
         ),
-        severity=_severity(judgement),
+        severity=note_without_gradient(judgement),
         confidence=None if known else Confidence.MEDIUM,
         hypothesis={**hypothesis(file, singular), "operand": file.source(probability), "singular_set": "<= 0 or >= 1"},
         related=path_of(file, singular, judgement),

@@ -10,10 +10,10 @@ from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.formulas import blended_probability, is_logarithm_formula, one_minus, probability_behind
 from analyzer.repairs import floored
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.rules.explanations import hypothesis, path_of, shown
+from analyzer.rules.explanations import hypothesis, note_without_gradient, path_of, shown
 from analyzer.singularities import Form, Judgement, Singular
 from analyzer.syntax import terminal_name
-from analyzer.values.domain import Gradient, Zero
+from analyzer.values.domain import Zero
 from analyzer.values.guards import guarded
 from analyzer.values.surroundings import Surroundings
 
@@ -131,7 +131,7 @@ class LogarithmAtZero(Rule):
                     f"`{shown(file, singular.operand)}` is zero {because}: the logarithm is -inf there, and its "
                     "gradient inf or NaN."
                 ),
-                severity=None if _is_noise(file, singular) else _severity(judgement),
+                severity=None if _is_noise(file, singular) else note_without_gradient(judgement),
                 confidence=Confidence.MEDIUM if paired else None,
                 hypothesis=hypothesis(file, singular),
                 related=path_of(file, singular, judgement),
@@ -165,7 +165,7 @@ class LogarithmAtZero(Rule):
                 f"`{shown(file, operand.operand)}` reaches one, also by rounding: `log1p` of minus one is -inf, and "
                 "its gradient inf or NaN."
             ),
-            severity=_severity(judgement),
+            severity=note_without_gradient(judgement),
             hypothesis={**hypothesis(file, singular), "singular_set": "<= -1"},
             related=((operand, "nothing keeps this above -1"),),
         )
@@ -201,9 +201,3 @@ def _is_paired_complement(file: FileContext, singular: Singular) -> bool:
         ast.dump(other.operand) == text and file.statement(other.node) is statement
         for other in file.singularities.of(Form.LOGARITHM)
     )
-
-
-def _severity(judgement: Judgement) -> Severity | None:
-    """Without a gradient only the value is at stake: worth a note."""
-    unrecorded = judgement.surroundings is Surroundings.UNRECORDED
-    return Severity.NOTE if unrecorded or judgement.value.gradient is Gradient.NO else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.device_joins import Join, device_joins
@@ -11,6 +12,8 @@ from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import keyword, own_attribute
 from analyzer.placement import placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.explanations import quoted
+from analyzer.rules.module_examples import with_body
 from analyzer.syntax import terminal_name
 from analyzer.values.domain import Kind
 from analyzer.values.surroundings import Surroundings, surroundings
@@ -20,11 +23,8 @@ _BLOCK = (
     "class Block(nn.Module):\n    def __init__(self, width=4):\n        super().__init__()\n"
     "        self.up = nn.Linear(width, width)\n\n    def forward(self, x):\n"
 )
+_forward = partial(with_body, _HEAD + _BLOCK)
 _FIRST = 13
-
-
-def _forward(body: str) -> str:
-    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
 
 
 # What each small type can hold; the methods that cast to it.
@@ -119,18 +119,13 @@ class NarrowingCast(Rule):
             low, high = _RANGES[kind]
             yield Hit(
                 call,
-                f"Nothing keeps `{_shown(file, function.value)}` within {low} … {high}: outside of it the cast to "
+                f"Nothing keeps `{quoted(file, function.value)}` within {low} … {high}: outside of it the cast to "
                 f"{kind} is undefined: it wraps around on one machine and saturates on another. Clamp it first.",
                 severity=Severity.NOTE if quiet else None,
                 confidence=Confidence.LOW if quiet else None,
                 hypothesis={"operand": file.source(function.value), "low": low, "high": high},
                 fix=_clamped(file, function.value, low, high),
             )
-
-
-def _shown(file: FileContext, expression: ast.expr) -> str:
-    text = " ".join(file.source(expression).split())
-    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _target(file: FileContext, call: ast.Call, method: str) -> str | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code, is_constant, keyword
 from analyzer.placement import placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.module_examples import with_body
 from analyzer.syntax import FunctionNode, terminal_name
 from analyzer.values.domain import Kind
 from analyzer.values.surroundings import Surroundings, surroundings
@@ -19,11 +21,8 @@ _BLOCK = (
     "class Block(nn.Module):\n    def __init__(self, cells=6):\n        super().__init__()\n"
     "        self.cells = cells\n\n    def forward(self, slot, value):\n"
 )
+_forward = partial(with_body, _HEAD + _BLOCK)
 _FIRST = 11
-
-
-def _forward(body: str) -> str:
-    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
 
 
 _VISIT = (

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code, is_constant, keyword
 from analyzer.placement import SIZED_FACTORIES, placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.explanations import quoted
+from analyzer.rules.module_examples import with_body
 from analyzer.syntax import terminal_name
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
@@ -18,11 +21,8 @@ _BLOCK = (
     "class Block(nn.Module):\n    def __init__(self, width=4):\n        super().__init__()\n"
     "        self.up = nn.Linear(width, width)\n\n    def forward(self, x):\n"
 )
+_forward = partial(with_body, _HEAD + _BLOCK)
 _FIRST = 11
-
-
-def _forward(body: str) -> str:
-    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
 
 
 # Factories of floats; `arange` and `randint` give integers, which keep the dtype of what they meet.
@@ -88,16 +88,11 @@ class FactoryWithoutDtype(Rule):
                 continue
             yield Hit(
                 call,
-                f"`{file.source(call.func)}` without `dtype=` gives float32, which promotes `{_short(file, other)}` in "
+                f"`{file.source(call.func)}` without `dtype=` gives float32, which promotes `{quoted(file, other)}` in "
                 "a half-precision model. Pass the dtype along with the device.",
                 related=((operation, "promoted here"),),
                 fix=_with_dtype(file, call, device),
             )
-
-
-def _short(file: FileContext, expression: ast.expr) -> str:
-    text = " ".join(file.source(expression).split())
-    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _sides(operation: ast.BinOp) -> tuple[ast.expr, ast.expr]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
 from analyzer.forward_code import forward_code
 from analyzer.placement import placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
+from analyzer.rules.module_examples import with_body
 from analyzer.syntax import parameters, terminal_name
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
@@ -18,11 +20,8 @@ _BLOCK = (
     "class Block(nn.Module):\n    def __init__(self, cells=6):\n        super().__init__()\n"
     "        self.cells = cells\n\n    def forward(self, value, index):\n        index = index.long()\n"
 )
+_forward = partial(with_body, _HEAD + _BLOCK)
 _FIRST = 12
-
-
-def _forward(body: str) -> str:
-    return _HEAD + _BLOCK + "".join(f"        {line}\n" for line in body.splitlines())
 
 
 _INDEX_NAME = re.compile(r"(^|_)(idx|index|indices|inds|ids|labels?|targets?|bins?|slots?|cells?|buckets?|segments?)$")

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.forward_code import forward_code, is_self
+from analyzer.forward_code import forward_code
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
 from analyzer.rules.explanations import shown
-from analyzer.syntax import FunctionNode
+from analyzer.syntax import FunctionNode, is_self
 from analyzer.values.domain import Kind
 from analyzer.values.surroundings import Surroundings, surroundings
 

@@ -13,7 +13,7 @@ from analyzer.context import FileContext
 from analyzer.findings import Confidence, Severity
 from analyzer.objects import argument, is_true, keyword, maker
 from analyzer.rules.base import Documentation, Hit, Invalid, Rule
-from analyzer.syntax import FunctionNode, parameters, terminal_name
+from analyzer.syntax import FunctionNode, is_whole_slice, parameters, terminal_name
 
 _HEAD = "import torch\nfrom torch import nn\n\n\n"
 _RECURRENT = frozenset({"torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN"})
@@ -121,11 +121,7 @@ def _is_last(index: ast.expr) -> bool:
     if not isinstance(index, ast.Tuple) or len(index.elts) not in (2, 3):
         return False
     first, second, *rest = index.elts
-    return _is_whole(first) and ast.unparse(second) == "-1" and all(_is_whole(item) for item in rest)
-
-
-def _is_whole(index: ast.expr) -> bool:
-    return isinstance(index, ast.Slice) and index.lower is None and index.upper is None and index.step is None
+    return is_whole_slice(first) and ast.unparse(second) == "-1" and all(is_whole_slice(item) for item in rest)
 
 
 def _run_of(file: FileContext, output: ast.expr) -> ast.Call | None:

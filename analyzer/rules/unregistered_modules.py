@@ -5,23 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from analyzer.context import FileContext
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.forward_code import forward_code, is_self
+from analyzer.forward_code import forward_code
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import FunctionNode, terminal_name
+from analyzer.rules.module_examples import in_module
+from analyzer.syntax import FunctionNode, is_self, terminal_name
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
-
-
-def _in_module(init: str, forward: str) -> str:
-    lines = [f"        {line}\n" for line in ["super().__init__()", *init.splitlines()]]
-    body = [f"        {line}\n" for line in forward.splitlines()]
-    return (
-        f"{_HEAD}class Net(nn.Module):\n    def __init__(self):\n{''.join(lines)}\n"
-        f"    def forward(self, x):\n{''.join(body)}"
-    )
+_in_module = partial(in_module, _HEAD)
 
 
 _FIRST = 8

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.context import FileContext
 from analyzer.device_joins import Join, device_joins
 from analyzer.findings import Confidence, FixSafety, Severity
-from analyzer.forward_code import forward_code, is_constant, is_self, keyword, mentions, own_attribute
+from analyzer.forward_code import forward_code, is_constant, keyword, mentions, own_attribute
 from analyzer.layers import Content
 from analyzer.module_state import (
     Assignment,
@@ -21,7 +21,7 @@ from analyzer.module_state import (
 )
 from analyzer.placement import FACTORIES, placement
 from analyzer.rules.base import Documentation, Hit, Invalid, Replacement, Rewrite, Rule
-from analyzer.syntax import FunctionNode, terminal_name
+from analyzer.syntax import FunctionNode, is_self, terminal_name
 
 _HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
 _OPEN = "class Block(nn.Module):\n    def __init__(self, width=4):\n        super().__init__()\n"

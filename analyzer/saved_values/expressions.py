@@ -18,7 +18,7 @@ from analyzer.saved_values.conditions import without_gradients
 from analyzer.saved_values.function_views import view_functions
 from analyzer.saved_values.ledger import Ledger, inherited
 from analyzer.saved_values.model import Differentiable, Obstacle, Route, Storage, Value
-from analyzer.syntax import dotted_name, terminal_name
+from analyzer.syntax import dotted_name, is_false, terminal_name
 from analyzer.tensor_writes import PLAIN_COPIES, Write, writes_of, writing_method
 
 OPERATORS: Mapping[type[ast.operator], str] = {
@@ -369,7 +369,7 @@ class Expressions:
         """A parameter, or a layer."""
         if not qualified.endswith(".Parameter"):
             return Value(kind=OTHER, module=describe(self._file, call))
-        frozen = any(_is_false(item.value) for item in call.keywords if item.arg == "requires_grad")
+        frozen = any(is_false(item.value) for item in call.keywords if item.arg == "requires_grad")
         return Value(kind=TENSOR) if frozen else Value(kind=TENSOR, degree=Differentiable.CERTAIN, leaf=True)
 
     def _sharing_call(self, call: ast.Call, qualified: str, arguments: list[Value]) -> Value | None:
@@ -551,10 +551,6 @@ def _is_new_axis(index: ast.expr) -> bool:
 
 def _is_true(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is True
-
-
-def _is_false(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is False
 
 
 def _is_minus_one(size: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from analyzer.syntax import FunctionNode
+from analyzer.syntax import FunctionNode, leaves
 
 # Of the assignments before a use so many are looked at, the last ones: generated code has thousands to one name, and
 # asking for each use about each of them takes time that grows with the square (4,000 took more than 20 s).
@@ -142,7 +142,7 @@ class FunctionBindings:
             if use_path[depth : depth + 1] == (step,):
                 continue
             owner, field = step
-            return _leaves(getattr(owner, field))
+            return leaves(getattr(owner, field))
         return False
 
     def _visit(self, block: Sequence[ast.stmt], path: _Path) -> None:
@@ -236,14 +236,10 @@ def _certain_from(path: _Path, assigned: Sequence[_Path]) -> _Path:
             break
         other = "orelse" if field == "body" else "body"
         block = getattr(owner, other)
-        if not _leaves(block) and (*path[:-1], (owner, other)) not in assigned:
+        if not leaves(block) and (*path[:-1], (owner, other)) not in assigned:
             break
         path = path[:-1]
     return path
-
-
-def _leaves(block: Sequence[ast.stmt]) -> bool:
-    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 def _assigned_name(target: ast.expr) -> str | None:

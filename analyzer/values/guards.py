@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from analyzer.syntax import dotted_name, terminal_name
+from analyzer.syntax import dotted_name, leaves, terminal_name
 from analyzer.values.domain import Kind
 
 if TYPE_CHECKING:
@@ -124,16 +124,12 @@ def _excludes(statement: ast.stmt, names: frozenset[str], file: FileContext) -> 
     if isinstance(statement, ast.Assert):
         return tests_value(statement.test, names, file)
     if isinstance(statement, ast.If) and tests_value(statement.test, names, file):
-        return _leaves(statement.body) or _leaves(statement.orelse) or bool(names & _assigned(statement))
+        return leaves(statement.body) or leaves(statement.orelse) or bool(names & _assigned(statement))
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         name = (terminal_name(statement.value.func) or "").lower()
         if any(word in name for word in _CHECKING_CALLS):
             return any(tests_value(argument, names, file) for argument in statement.value.args[:1])
     return False
-
-
-def _leaves(block: Sequence[ast.stmt]) -> bool:
-    return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
 def _assigned(statement: ast.stmt) -> set[str]:
