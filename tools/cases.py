@@ -79,9 +79,9 @@ def score_pair(entry: dict[str, Any], cases: Path, *, static: bool) -> dict[str,
     names = (files["faulty"], files["fixed"]) if isinstance(files, dict) else tuple(files)
     faulty, fixed = (cases / name for name in names)
     found = alarms(faulty, static=static)
-    located = found.near({entry["faulty_line"], *entry.get("also_faulty_lines", [])})
+    located = found.near(faulty_lines(entry))
     after = alarms(fixed, static=static)
-    touched = _touched(faulty, fixed)
+    touched = touched_lines(faulty, fixed)
     by_design = bool((entry.get("fixed_numeric") or {}).get("note"))
     false_alarm = Alarms(after.findings, ()).near(touched) or (bool(after.failures) and not by_design)
     return {
@@ -95,6 +95,11 @@ def score_pair(entry: dict[str, Any], cases: Path, *, static: bool) -> dict[str,
     }
 
 
+def faulty_lines(entry: dict[str, Any]) -> set[int]:
+    """Where the fault of a case is."""
+    return {entry["faulty_line"], *entry.get("also_faulty_lines", [])}
+
+
 def score_innocent(entry: dict[str, Any], cases: Path, *, static: bool) -> dict[str, Any]:
     """One file that is right."""
     found = alarms(cases / (entry.get("file") or entry["files"][0]), static=static)
@@ -102,7 +107,8 @@ def score_innocent(entry: dict[str, Any], cases: Path, *, static: bool) -> dict[
     return {"id": entry["id"], "kind": "innocent", "false_alarm": bool(said), "said_of_fixed": said}
 
 
-def _touched(faulty: Path, fixed: Path) -> set[int]:
+def touched_lines(faulty: Path, fixed: Path) -> set[int]:
+    """The lines of a fixed file that differ from the faulty one."""
     before, after = faulty.read_text().splitlines(), fixed.read_text().splitlines()
     blocks = difflib.SequenceMatcher(None, before, after).get_opcodes()
     return {
@@ -110,7 +116,8 @@ def _touched(faulty: Path, fixed: Path) -> set[int]:
     }
 
 
-def _entries(path: Path) -> list[dict[str, Any]]:
+def entries(path: Path) -> list[dict[str, Any]]:
+    """The lines of a manifest."""
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
@@ -124,10 +131,10 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     pairs = [
         entry
-        for entry in _entries(asked.directory / "manifest.jsonl")
+        for entry in entries(asked.directory / "manifest.jsonl")
         if (not asked.static or entry["expected_static"] is not None) and asked.kind in (None, entry["kind"])
     ][: asked.limit]
-    innocents = _entries(asked.directory / "manifest_neg.jsonl")[: asked.limit]
+    innocents = entries(asked.directory / "manifest_neg.jsonl")[: asked.limit]
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(lambda entry: score_pair(entry, asked.directory, static=asked.static), pairs))
         results += pool.map(lambda entry: score_innocent(entry, asked.directory, static=asked.static), innocents)
