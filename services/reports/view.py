@@ -14,7 +14,12 @@ from itertools import groupby
 
 from analyzer.findings import Region
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports.gradient_evidence import GradientEvidence, gradient_evidence
+from services.reports.jacobian_picture import jacobian_picture
 from services.reports.sources import Sources, excerpt, line_region, region_of
+
+# A cell of a picture is 90 bytes: four pictures of the largest size make a page 1 MB longer, and sixty of 8 by 8.
+_MOST_CELLS = 12_288
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,10 @@ class FindingView:
 
 @dataclass(frozen=True, slots=True)
 class CheckView:
-    """A check with its place, quoted if it failed."""
+    """A check with its place, quoted if it failed.
+
+    `facts` are what a gradient check shows for itself, `picture` is its Jacobians as SVG or empty, `evidence` the rest.
+    """
 
     info: CheckInfo
     anchor: str
@@ -47,6 +55,8 @@ class CheckView:
     line: int
     lines: tuple[MarkedLine, ...]
     numbers: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]
+    picture: str
     evidence: tuple[tuple[str, str], ...]
 
 
@@ -77,7 +87,10 @@ def view(report: Report, sources: Sources) -> ReportView:
     columns = tuple(dict.fromkeys(check.check for target in report.targets for check in target.checks))
     ordered = sorted(report.findings, key=_order)
     findings = [_finding(number, finding, sources) for number, finding in enumerate(ordered, start=1)]
-    targets = [_target(number, target, columns, sources) for number, target in enumerate(report.targets, start=1)]
+    pictures = _Pictures(_MOST_CELLS)
+    targets = [
+        _target(number, target, columns, sources, pictures) for number, target in enumerate(report.targets, start=1)
+    ]
     reasons = Counter(target.not_run_reason for target in report.targets if target.not_run_reason is not None)
     return ReportView(
         report=report,
@@ -105,9 +118,25 @@ def _finding(number: int, finding: FindingInfo, sources: Sources) -> FindingView
     )
 
 
-def _target(number: int, target: TargetInfo, columns: Sequence[str], sources: Sources) -> TargetView:
+class _Pictures:
+    """Draws as long as there is room on the page."""
+
+    def __init__(self, cells: int) -> None:
+        self._cells = cells
+
+    def draw(self, evidence: GradientEvidence, anchor: str) -> str:
+        """The Jacobians as SVG; empty if there are none, or no room for them."""
+        if evidence.jacobians is None or evidence.jacobians.cells > self._cells:
+            return ""
+        self._cells -= evidence.jacobians.cells
+        return jacobian_picture(evidence.jacobians, identity=f"{anchor}-jacobians")
+
+
+def _target(
+    number: int, target: TargetInfo, columns: Sequence[str], sources: Sources, pictures: _Pictures
+) -> TargetView:
     checks = tuple(
-        _check(f"target-{number}-check-{position}", target, check, sources)
+        _check(f"target-{number}-check-{position}", target, check, sources, pictures)
         for position, check in enumerate(target.checks, start=1)
     )
     return TargetView(
@@ -119,7 +148,8 @@ def _target(number: int, target: TargetInfo, columns: Sequence[str], sources: So
     )
 
 
-def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources) -> CheckView:
+def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources, pictures: _Pictures) -> CheckView:
+    told = gradient_evidence(check.evidence)
     path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
     return CheckView(
         info=check,
@@ -128,7 +158,9 @@ def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources) 
         line=line,
         lines=_marked(sources, line_region(sources, path, line)) if check.verdict == "fail" else (),
         numbers=_rows(check.diagnosis.numbers) if check.diagnosis else (),
-        evidence=_rows(check.evidence),
+        facts=told.facts(),
+        picture=pictures.draw(told, anchor),
+        evidence=_rows({key: value for key, value in check.evidence.items() if key not in told.shown_keys()}),
     )
 
 

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from api.pages.sessions import console_link, sign_in_link
 from services.accounts import TokenService
 from services.database import Database
-from tests.reports.samples import HOSTILE_TEXTS, check, failing
+from tests.reports.samples import HOSTILE_TEXTS, check, failing, wrong_gradient
 from tests.serving import HARNESS, MODULE, RunningServer, Workshop, upload
 
 DARK = {"color_scheme": "dark"}
@@ -102,6 +102,24 @@ def test_the_report_page_shows_verdict_grid_source_evidence_and_repro(
     assert check_block.get_by_text("print(torch.ones(1))").is_visible()
     assert page.get_by_text("torch 2.13.0 on cpu").is_visible()
     assert_accessible(page)
+
+
+@pytest.mark.parametrize("options", [{}, PHONE | DARK, NO_SCRIPT], ids=["light", "dark phone", "no script"])
+def test_a_wrong_gradient_is_drawn_with_its_numbers_and_told_in_words(
+    open_window: Any, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    identity = finished(client, workshop, MODULE, wrong_gradient(line=6))
+    window = open_window(**options)
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    picture = page.get_by_role("img", name="Jacobian of y by x: autograd against the reference")
+    assert picture.is_visible()
+    assert picture.locator("rect title").all_text_contents().count("row 1, column 1: nan") == 2
+    assert page.get_by_text("x[0, 1]: autograd returns 1, the reference is 2 ± 1.5e-09").is_visible()
+    assert page.get_by_text("for a transposed incoming gradient", exact=True).is_visible()
+    assert_fits(page)
+    if options is not NO_SCRIPT:  # axe is a script
+        assert_accessible(page)
 
 
 @pytest.mark.parametrize("options", [{}, DARK, PHONE, PHONE | DARK], ids=["light", "dark", "phone", "dark phone"])

@@ -113,6 +113,33 @@ def failing(**changes: Any) -> CheckInfo:
     return check(**values | changes)
 
 
+def wrong_gradient(**changes: Any) -> CheckInfo:
+    """A gradcheck that failed for a transposed incoming gradient only, with all the evidence there can be."""
+    evidence: dict[str, Any] = {
+        "situation": "for a transposed incoming gradient",
+        "worst": {"variable": "x", "index": [0, 1], "analytic": 1.0, "reference": 2.0, "error": 1.5e-9},
+        "look_at": "line 13: `grad * x` lacks the factor 2",
+        "unexecuted_lines": [9, 10, 12],
+        "jacobians": {
+            "variable": "x",
+            "output": "y",
+            "rows": 2,
+            "columns": 2,
+            "analytic": [[1.0, 0.0], [0.0, "nan"]],
+            "reference": [[2.0, 0.0], [0.0, -3.0]],
+        },
+        "probes": 3,
+    }
+    values: dict[str, Any] = {
+        "summary": "for a transposed incoming gradient, the gradient for x is 0.5 times the derivative",
+        "diagnosis": Diagnosis(cause="grad_output_layout", text="backward misreads strides", numbers={"ratio": 0.5}),
+        "path": "pkg/a.py",
+        "line": 13,
+        "evidence": evidence,
+    }
+    return failing(**values | changes)
+
+
 def target(
     name: str = "pkg.a:Square",
     kind: TargetKind = TargetKind.AUTOGRAD_FUNCTION,
@@ -232,7 +259,16 @@ def hostile_report() -> Report:
     broken = failing(
         summary=text,
         diagnosis=Diagnosis(cause=text, text=text, numbers={text: text}),
-        evidence={text: [text]},
+        evidence={
+            text: [text],
+            "situation": text,
+            "look_at": text,
+            "by_design": text,
+            "input": {text: text},
+            "birth": {"path": text, "operation": text},
+            "worst": {"variable": text, "index": [text, 1], "analytic": 1.0, "reference": 2.0},
+            "jacobians": {"variable": text, "output": text, "analytic": [[1.0]], "reference": [[2.0]]},
+        },
         repro=text,
         path=path,
         line=1,

@@ -16,6 +16,7 @@ ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "main", "header", "section", "article", "footer", "div", "p"),
     *("h1", "h2", "h3", "h4", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td"),
     *("a", "span", "strong", "code", "pre", "mark", "details", "summary"),
+    *("svg", "desc", "rect", "text"),
 }
 
 

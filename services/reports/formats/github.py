@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from analyzer.findings import Region
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.gradient_evidence import gradient_evidence
 from services.reports.sources import Sources, file_region, line_region, region_of
 from services.reports.untrusted import one_line, shorten, visible
 
@@ -86,12 +87,13 @@ def _failures(report: Report, sources: Sources) -> Iterable[_Annotation]:
 def _failure(target: TargetInfo, check: CheckInfo, sources: Sources) -> _Annotation:
     path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
     cause = f"\ncause: {check.diagnosis.cause}: {check.diagnosis.text}" if check.diagnosis else ""
+    facts = "".join(f"\n{label}: {fact}" for label, fact in gradient_evidence(check.evidence).facts())
     return _Annotation(
         level="error",
         region=line_region(sources, path, line),
         place=f"{path}:{line}",
         title=f"{check.check} fails on {target.name}",
-        message=f"{check.summary}{cause}",
+        message=f"{check.summary}{cause}{facts}",
     )
 
 

@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.gradient_evidence import gradient_evidence
 from services.reports.untrusted import one_line, shorten, visible
 
 _LONGEST_MESSAGE = 500
@@ -88,6 +89,8 @@ def _check_case(target: TargetInfo, check: CheckInfo) -> Element:
     if check.diagnosis is not None:
         said = "" if check.diagnosis.text == check.summary else f": {check.diagnosis.text}"
         text += f"\n\ncause: {check.diagnosis.cause}{said}"
+    if check.verdict == "fail":
+        text += "".join(f"\n{label}: {fact}" for label, fact in gradient_evidence(check.evidence).facts())
     if check.repro:
         text += f"\n\n{check.repro}"
     if check.verdict == "fail":

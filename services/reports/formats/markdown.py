@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.gradient_evidence import gradient_evidence
 from services.reports.sources import QuotedLine, excerpt, region_of
 from services.reports.untrusted import one_line, shorten, visible
 
@@ -156,6 +157,9 @@ def _failure(target: TargetInfo, check: CheckInfo) -> str:
     if check.diagnosis is not None:
         said = "" if check.diagnosis.text == check.summary else f": {text(check.diagnosis.text)}"
         lines += ["", f"Cause {code(check.diagnosis.cause)}{said}"]
+    facts = gradient_evidence(check.evidence).facts()
+    if facts:
+        lines += ["", *(f"- {label}: {text(fact)}" for label, fact in facts)]
     if check.repro:
         lines += [
             "",

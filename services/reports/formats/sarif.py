@@ -21,6 +21,7 @@ from urllib.parse import quote
 from analyzer.findings import Region
 from services.reports.document import CheckInfo, FindingInfo, RelatedInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.gradient_evidence import gradient_evidence
 from services.reports.rulebook import Entry, entry
 from services.reports.sources import Sources, file_region, line_region, region_of
 from services.reports.untrusted import shorten, visible
@@ -218,6 +219,7 @@ def _failure(target: TargetInfo, check: CheckInfo, run: Json, seen: Counter[str]
         said += f" Cause: {check.diagnosis.cause}."
         if check.diagnosis.text != check.summary:
             said += f" {check.diagnosis.text}"
+    said += "".join(f"\n{label}: {fact}" for label, fact in gradient_evidence(check.evidence).facts())
     return {
         **_reference(check.check, run),
         "level": "error",

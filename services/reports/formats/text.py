@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from services.reports.document import CheckInfo, EditInfo, FindingInfo, RelatedInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
+from services.reports.gradient_evidence import gradient_evidence
 from services.reports.sources import QuotedLine, Sources, cut, excerpt, line_region, lines_around, region_of, shifted
 from services.reports.untrusted import one_line, shorten, visible
 
@@ -213,6 +214,8 @@ class _Writer:
         if check.diagnosis is not None:
             said = "" if check.diagnosis.text == check.summary else f": {check.diagnosis.text}"
             yield from self.wrap(f"cause: {check.diagnosis.cause}{said}", "      ")
+        for label, fact in gradient_evidence(check.evidence).facts():
+            yield from self.wrap(f"{label}: {fact}", "      ")
         if target.harness is not None:
             built = f" as {target.harness.constructor}" if target.harness.constructor else ""
             inputs = ", ".join(target.harness.inputs) or "nothing"
