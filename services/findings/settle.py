@@ -2,7 +2,8 @@
 
 A failing check confirms a finding only where it can be told that it failed because of it: at the finding's place, or
 somewhere unnamed in the target around it. A passing check refutes a finding only if the check searches for the very
-hazard; otherwise the finding stays `not_exercised`, with the reason. Pure: no clock, no storage, no torch.
+hazard; otherwise the finding stays `not_exercised`, with the reason. A check that was aimed at a finding and says what
+came of it is taken at its word for that finding. Pure: no clock, no storage, no torch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from analyzer.findings import Finding
 from services.checks.plan import CHECKS
 from services.findings.aims import AIMS
 from services.findings.model import SettledFinding, Settlement, TargetResult
+from services.findings.searches import Search, SearchOutcome, searches
+from services.findings.spans import Spans
 from services.reports.document import CheckInfo, TriageState
+from services.reports.gradient_evidence import gradient_evidence
 
 _T = TypeVar("_T")
 
@@ -24,57 +28,114 @@ _T = TypeVar("_T")
 _LINE_SLACK = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Run:
+    """One check of one target, with what it says of the findings that it was aimed at."""
+
     target: TargetResult
     check: CheckInfo
+    searches: Mapping[str, Search]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Exercised:
+    """A target with its runs."""
+
+    target: TargetResult
+    runs: tuple[_Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Explaining:
+    """The findings that could have led to a failure: those at its place, and how many there are in its target."""
+
+    at_the_place: tuple[Finding, ...]
+    in_the_target: int
 
 
 class _Index:
-    """Findings and targets by path: a large repository has thousands of both."""
+    """Findings, targets and failures by path and line: a large repository has thousands of each."""
 
     def __init__(self, findings: Sequence[Finding], targets: Sequence[TargetResult]) -> None:
-        self.findings: dict[str, list[Finding]] = {}
-        self.targets: dict[str, list[TargetResult]] = {}
-        self.failures: dict[str, list[_Run]] = {}
-        for finding in findings:
-            self.findings.setdefault(finding.region.path, []).append(finding)
-        for target in targets:
-            self.targets.setdefault(target.declaration.path, []).append(target)
-            for check in target.checks:
-                if check.verdict == "fail" and check.path is not None:
-                    self.failures.setdefault(check.path, []).append(_Run(target, check))
-
-    def enclosing(self, finding: Finding) -> tuple[TargetResult, ...]:
-        """The targets whose source holds the finding, the innermost first."""
-        around = [
-            target
-            for target in self.targets.get(finding.region.path, ())
-            if target.declaration.line <= finding.region.start_line <= target.declaration.end_line
+        exercised = [
+            _Exercised(target, tuple(_Run(target, check, searches(check.evidence)) for check in target.checks))
+            for target in targets
         ]
-        return tuple(sorted(around, key=lambda target: target.declaration.end_line - target.declaration.line))
+        runs = [run for item in exercised for run in item.runs]
+        self._findings = _by_path((finding.region.path, *_near(finding), finding) for finding in findings)
+        self._targets = _by_path(
+            (item.target.declaration.path, item.target.declaration.line, item.target.declaration.end_line, item)
+            for item in exercised
+        )
+        self._failures = _by_path(
+            (run.check.path, run.check.line, run.check.line, (number, run))
+            for number, run in enumerate(runs)
+            if run.check.verdict == "fail" and run.check.path is not None and run.check.line is not None
+        )
+        self._searches: dict[str, list[_Run]] = {}
+        for run in runs:
+            for fingerprint in run.searches:
+                self._searches.setdefault(fingerprint, []).append(run)
+        self._explaining: dict[_Run, _Explaining] = {}
+
+    def enclosing(self, finding: Finding) -> tuple[_Exercised, ...]:
+        """The targets whose source holds the finding, the innermost first."""
+        targets = self._targets.get(finding.region.path)
+        around = () if targets is None else targets.at(finding.region.start_line)
+        return tuple(sorted(around, key=lambda item: item.target.declaration.end_line - item.target.declaration.line))
+
+    def failures_at(self, finding: Finding) -> tuple[_Run, ...]:
+        """The failing checks that point at the finding, in the order of the targets."""
+        failures = self._failures.get(finding.region.path)
+        pointing = () if failures is None else failures.beginning(*_near(finding))
+        return tuple(run for _, run in sorted(pointing, key=lambda numbered: numbered[0]))
+
+    def searched(self, finding: Finding) -> tuple[_Run, ...]:
+        """The checks that were aimed at the finding and speak of it: those of its own file, which were sent it."""
+        return tuple(
+            run
+            for run in self._searches.get(finding.fingerprint, ())
+            if run.target.declaration.path == finding.region.path and _can_speak_of(run.check, finding)
+        )
 
     def belongs_to_another(self, run: _Run, finding: Finding) -> bool:
         """Whether the check names a place that lies outside its target, or that another finding of it holds."""
         check, declaration = run.check, run.target.declaration
+        if any(search.outcome == "confirmed" for key, search in run.searches.items() if key != finding.fingerprint):
+            return True
         if check.path is None or check.line is None or (check.path, check.line) == (declaration.path, declaration.line):
             return False  # no place, or that of the class itself, which stands for no better one
         if check.path != declaration.path or not declaration.line <= check.line <= declaration.end_line:
             return True
-        return any(
-            other is not finding and _points_at(check, other) and _can_come_from(check, other)
-            for other in self.findings.get(check.path, ())
-        )
+        return any(other is not finding for other in self._explaining_of(run).at_the_place)
 
     def rivals(self, run: _Run, finding: Finding) -> int:
-        """How many other findings of the same target could have led to this failure."""
-        declaration = run.target.declaration
-        return sum(
-            other is not finding
-            and declaration.line <= other.region.start_line <= declaration.end_line
-            and _can_come_from(run.check, other)
-            for other in self.findings.get(declaration.path, ())
-        )
+        """How many findings of the target, besides this one of it, could have led to this failure."""
+        return self._explaining_of(run).in_the_target - _can_come_from(run.check, finding)
+
+    def _explaining_of(self, run: _Run) -> _Explaining:
+        if run not in self._explaining:
+            check, declaration = run.check, run.target.declaration
+            here = self._findings.get(check.path or "")
+            around = self._findings.get(declaration.path)
+            # Findings lie in the index with the slack around them: one line earlier than they begin.
+            first, last = declaration.line - _LINE_SLACK, declaration.end_line - _LINE_SLACK
+            self._explaining[run] = _Explaining(
+                _explaining(check, () if here is None or check.line is None else here.at(check.line)),
+                len(_explaining(check, () if around is None else around.beginning(first, last))),
+            )
+        return self._explaining[run]
+
+
+def _explaining(check: CheckInfo, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if _can_come_from(check, finding))
+
+
+def _by_path(spans: Iterable[tuple[str, int, int, _T]]) -> dict[str, Spans[_T]]:
+    listed: dict[str, list[tuple[int, int, _T]]] = {}
+    for path, first, last, value in spans:
+        listed.setdefault(path, []).append((first, last, value))
+    return {path: Spans(values) for path, values in listed.items()}
 
 
 def settle(
@@ -105,23 +166,55 @@ def settle(
 def _settle_one(finding: Finding, index: _Index) -> Settlement:
     if not finding.settled_by:
         return Settlement("static_only", "Reading decides this: there is nothing to execute.")
-    for run in index.failures.get(finding.region.path, ()):
-        if _points_at(run.check, finding) and _can_come_from(run.check, finding):
+    searched = index.searched(finding)
+    confirmed = _by_search(finding, searched, "confirmed")
+    if confirmed is not None:
+        return confirmed
+    for run in index.failures_at(finding):
+        if finding.fingerprint not in run.searches and _can_come_from(run.check, finding):
             return _confirmed(run, f"at line {run.check.line}")
     around = index.enclosing(finding)
-    if not around:
+    here = tuple(run for item in around for run in item.runs)
+    runs = tuple(run for run in here if run.check.check in finding.settled_by)
+    return (
+        _by_failure(finding, here, index)
+        or _by_search(finding, searched, "not_reproduced")
+        or _by_passing(finding, runs)
+        or _by_search(finding, searched, "not_reached")
+        or _not_exercised(finding, [item.target for item in around], runs)
+    )
+
+
+def _by_search(finding: Finding, searched: Sequence[_Run], outcome: SearchOutcome) -> Settlement | None:
+    """What a check that was aimed at this very finding says of it."""
+    run = _first(run for run in searched if run.searches[finding.fingerprint].outcome == outcome)
+    if run is None:
+        return None
+    check, told = run.check, gradient_evidence(run.check.evidence)
+    who = f"{check.check} on {run.target.declaration.name} ({check.device})"
+    evidence = _evidence(run)
+    if outcome == "not_reached":
+        return Settlement("not_exercised", f"{who} was aimed at this, but no call came to this line.", evidence)
+    if outcome == "not_reproduced":
+        closest = run.searches[finding.fingerprint].closest
+        came = f"; the closest that it came: {closest}" if closest else ""
+        return Settlement(
+            outcome, f"{who} searched for an input that brings this about and found none{came}.", evidence
+        )
+    shown = {key: text for key, text in (("input", told.given), ("birth", told.birth)) if text is not None}
+    if check.verdict != "fail":
         return Settlement(
             "not_exercised",
-            f"No target encloses {finding.symbol or finding.region.path}, so no check reached this line by itself.",
+            f"{who} brought this about, but does not call it a fault: {_sentence(check.summary)}",
+            evidence | shown,
         )
-    runs = tuple(
-        _Run(target, check) for target in around for check in target.checks if check.check in finding.settled_by
-    )
-    return _by_failure(finding, around, index) or _by_passing(finding, runs) or _not_exercised(finding, around, runs)
+    said = check.diagnosis.text if check.diagnosis else check.summary
+    given = f" Input: {_sentence(told.given)}" if told.given else ""
+    return Settlement("confirmed", f"{who} was aimed at this and hit it: {_sentence(said)}{given}", evidence | shown)
 
 
-def _by_failure(finding: Finding, around: Sequence[TargetResult], index: _Index) -> Settlement | None:
-    failures = [_Run(target, check) for target in around for check in target.checks if check.verdict == "fail"]
+def _by_failure(finding: Finding, runs: Sequence[_Run], index: _Index) -> Settlement | None:
+    failures = [run for run in runs if run.check.verdict == "fail" and finding.fingerprint not in run.searches]
     explained = [run for run in failures if _can_come_from(run.check, finding)]
     for run in explained:
         if not index.belongs_to_another(run, finding) and not index.rivals(run, finding):
@@ -134,7 +227,8 @@ def _by_failure(finding: Finding, around: Sequence[TargetResult], index: _Index)
     if not explained:
         because = f"for another reason ({run.check.diagnosis.cause.replace('_', ' ') if run.check.diagnosis else '?'})"
     elif index.belongs_to_another(run, finding):
-        because = f"for another place ({run.check.path}, line {run.check.line})"
+        place = f" ({run.check.path}, line {run.check.line})" if run.check.path else ""
+        because = f"for another place{place}"
     else:
         because = f"{others} other finding{'s' if others > 1 else ''} there can explain it as well"
     return Settlement(
@@ -150,8 +244,12 @@ def _can_come_from(check: CheckInfo, finding: Finding) -> bool:
     aim = AIMS.get(finding.rule)
     if aim is None:
         return check.check in finding.settled_by
-    known = check.check in finding.settled_by or check.check in aim.also
-    return known and check.diagnosis is not None and check.diagnosis.cause in aim.causes
+    return _can_speak_of(check, finding) and check.diagnosis is not None and check.diagnosis.cause in aim.causes
+
+
+def _can_speak_of(check: CheckInfo, finding: Finding) -> bool:
+    aim = AIMS.get(finding.rule)
+    return check.check in finding.settled_by or (aim is not None and check.check in aim.also)
 
 
 def _by_passing(finding: Finding, runs: Sequence[_Run]) -> Settlement | None:
@@ -176,6 +274,11 @@ def _confirmed(run: _Run, where: str) -> Settlement:
 
 
 def _not_exercised(finding: Finding, around: Sequence[TargetResult], runs: Sequence[_Run]) -> Settlement:
+    if not around:
+        return Settlement(
+            "not_exercised",
+            f"No target encloses {finding.symbol or finding.region.path}, so no check reached this line by itself.",
+        )
     wanted = " or ".join(finding.settled_by)
     for verdict, words in (
         ("error", "could not run"),
@@ -212,13 +315,9 @@ def _not_exercised(finding: Finding, around: Sequence[TargetResult], runs: Seque
     return Settlement("not_exercised", f"{wanted} would settle this; {did} on {around[0].declaration.name}.")
 
 
-def _points_at(check: CheckInfo, finding: Finding) -> bool:
-    region = finding.region
-    return (
-        check.path == region.path
-        and check.line is not None
-        and region.start_line - _LINE_SLACK <= check.line <= region.end_line + _LINE_SLACK
-    )
+def _near(finding: Finding) -> tuple[int, int]:
+    """The lines at which a check points at the finding."""
+    return finding.region.start_line - _LINE_SLACK, finding.region.end_line + _LINE_SLACK
 
 
 def _aims(run: _Run, finding: Finding) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from analyzer.findings import Region
+from analyzer.findings import Region, TargetKind
 from services.findings.settle import settle
-from services.reports.document import Diagnosis
+from services.reports.document import CheckInfo, Diagnosis
 from tests.reports.samples import arity, check, failing, finding, norm, target
 
 
@@ -161,3 +163,138 @@ def test_of_two_findings_that_could_raise_the_one_at_the_line_is_confirmed() -> 
     at_line, elsewhere = settle([arity(), other], [target(checks=(raised,))])
     assert at_line.settlement.verdict == "confirmed"
     assert elsewhere.settlement.verdict == "not_exercised"
+
+
+def searched(outcome: str, *, fingerprint: str = "f" * 32, **changes: Any) -> CheckInfo:
+    """A nan_gradient that was aimed at `finding()`."""
+    hypothesis = {"rule": "GP102", "fingerprint": fingerprint, "line": 18, "outcome": outcome, "closest": 0.03125}
+    values: dict[str, Any] = {"check": "nan_gradient", "evidence": {"hypotheses": [hypothesis]}}
+    return check(**values | changes)
+
+
+def hit(**changes: Any) -> CheckInfo:
+    """The same, which brought it about."""
+    hypothesis = {"rule": "GP102", "fingerprint": "f" * 32, "line": 18, "outcome": "confirmed", "closest": None}
+    values: dict[str, Any] = {
+        "verdict": "fail",
+        "diagnosis": Diagnosis(cause="nan_gradient", text="the gradient for x is NaN"),
+        "evidence": {
+            "hypotheses": [hypothesis],
+            "input": "x = zeros(1, 3): a padding row",
+            "birth": {"path": "pkg/a.py", "line": 18, "operation": "DivBackward0"},
+        },
+    }
+    return searched("confirmed", **values | changes)
+
+
+def test_a_search_that_hits_confirms_its_finding_with_the_input_and_the_birth() -> None:
+    (settled,) = settle([finding()], [norm(checks=(hit(),))])
+    assert settled.settlement.verdict == "confirmed"
+    assert settled.settlement.reason == (
+        "nan_gradient on pkg.a:Norm (cpu) was aimed at this and hit it: the gradient for x is NaN. "
+        "Input: x = zeros(1, 3): a padding row."
+    )
+    assert settled.settlement.evidence["input"] == "x = zeros(1, 3): a padding row"
+    assert settled.settlement.evidence["birth"] == "path pkg/a.py, line 18, operation DivBackward0"
+
+
+def test_a_search_that_hits_another_finding_does_not_confirm_this_one() -> None:
+    second = finding(fingerprint="c" * 32, rule="GP103", region=Region("pkg/a.py", 17, 9, 17, 12))
+    first, other = settle([finding(), second], [norm(checks=(hit(),))])
+    assert first.settlement.verdict == "confirmed"
+    assert other.settlement.verdict == "not_exercised"
+    assert "for another place" in other.settlement.reason
+
+
+def test_a_search_that_misses_refutes_its_finding_and_says_how_close_it_came() -> None:
+    (settled,) = settle([finding()], [norm(checks=(searched("not_reproduced"),))])
+    assert settled.settlement.verdict == "not_reproduced"
+    assert settled.settlement.reason == (
+        "nan_gradient on pkg.a:Norm (cpu) searched for an input that brings this about and found none; the closest "
+        "that it came: 0.0312."
+    )
+
+
+def test_a_failure_elsewhere_does_not_outweigh_a_search_that_missed_this_finding() -> None:
+    nan = Diagnosis(cause="nan_gradient", text="NaN")
+    for place in ({}, {"path": "pkg/a.py", "line": 17}):
+        failed = searched("not_reproduced", verdict="fail", diagnosis=nan, **place)
+        (settled,) = settle([finding()], [norm(checks=(failed,))])
+        assert settled.settlement.verdict == "not_reproduced"
+
+
+def test_only_findings_on_the_lines_of_the_target_can_explain_its_failure() -> None:
+    outside = [arity(fingerprint=str(line), region=Region("pkg/a.py", line, 1, line, 9)) for line in (3, 14)]
+    inside = [arity(fingerprint=str(line), region=Region("pkg/a.py", line, 1, line, 9)) for line in (4, 13)]
+    (alone, *_) = settle([inside[0], *outside], [target(checks=(failing(),))])
+    assert alone.settlement.verdict == "confirmed"
+    (_, other) = settle(inside, [target(checks=(failing(),))])
+    assert "1 other finding there can explain it as well" in other.settlement.reason
+
+
+def test_a_search_that_never_came_to_the_line_leaves_the_finding_open() -> None:
+    (settled,) = settle([finding()], [norm(checks=(searched("not_reached"),))])
+    assert settled.settlement.verdict == "not_exercised"
+    assert "was aimed at this, but no call came to this line" in settled.settlement.reason
+
+
+def test_what_a_check_brings_about_without_calling_it_a_fault_is_not_confirmed() -> None:
+    tuned = hit(verdict="inconclusive", summary="only a value tuned to the last bit does it")
+    (settled,) = settle([finding()], [norm(checks=(tuned,))])
+    assert settled.settlement.verdict == "not_exercised"
+    assert "does not call it a fault: only a value tuned to the last bit does it." in settled.settlement.reason
+    assert settled.settlement.evidence["input"] == "x = zeros(1, 3): a padding row"
+
+
+def test_one_target_that_hits_outweighs_another_that_misses() -> None:
+    outer = target("pkg.a:Outer", kind=TargetKind.MODULE, line=1, end_line=18, checks=(hit(),))
+    (settled,) = settle([finding()], [norm(checks=(searched("not_reproduced"),)), outer])
+    assert settled.settlement.verdict == "confirmed"
+    assert "pkg.a:Outer" in settled.settlement.reason
+
+
+def test_a_search_settles_a_finding_in_a_helper_that_no_target_encloses() -> None:
+    caller = norm(checks=(hit(),))
+    helper = finding(region=Region("pkg/a.py", 1, 1, 1, 5), symbol="pkg.a.helper")
+    (settled,) = settle([helper], [caller])
+    assert settled.settlement.verdict == "confirmed"
+
+
+def test_a_search_speaks_only_for_its_own_file_and_for_rules_that_name_its_check() -> None:
+    elsewhere = finding(region=Region("pkg/b.py", 18, 16, 18, 28))
+    (far,) = settle([elsewhere], [norm(checks=(hit(),))])
+    assert far.settlement.verdict == "not_exercised"
+    (foreign,) = settle([finding(settled_by=("device_compare",), rule="GP601")], [norm(checks=(hit(),))])
+    assert foreign.settlement.verdict == "not_exercised"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        "confirmed",
+        {"fingerprint": "f" * 32, "outcome": "confirmed"},
+        [None, 3, ["confirmed"]],
+        [{"fingerprint": "f" * 32, "outcome": "certain"}],
+        [{"fingerprint": "f" * 32, "outcome": ["confirmed"]}],
+        [{"fingerprint": 3, "outcome": "confirmed"}],
+        [{"outcome": "not_reproduced"}] * 10 + [{"fingerprint": "f" * 31, "outcome": "not_reproduced"}],
+    ],
+)
+def test_words_of_another_shape_settle_nothing(said: object) -> None:
+    passing = check(check="nan_gradient", evidence={"hypotheses": said})
+    (settled,) = settle([finding()], [norm(checks=(passing,))])
+    assert settled.settlement.verdict == "not_exercised"
+
+
+def test_of_two_words_on_one_finding_the_weightier_counts() -> None:
+    evidence = {
+        "hypotheses": [
+            {"fingerprint": "f" * 32, "outcome": "not_reached"},
+            {"fingerprint": "f" * 32, "outcome": "not_reproduced", "closest": "1e-3 from zero"},
+            {"fingerprint": "f" * 32, "outcome": "not_reached"},
+        ]
+    }
+    (settled,) = settle([finding()], [norm(checks=(check(check="nan_gradient", evidence=evidence),))])
+    assert settled.settlement.verdict == "not_reproduced"
+    assert settled.settlement.reason.endswith("the closest that it came: 1e-3 from zero.")

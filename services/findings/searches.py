@@ -1,0 +1,53 @@
+"""What a check that was aimed at findings says of each: it hit, it searched and missed, it never came there. Pure.
+
+The check ran beside submitted code, so its word is taken only in the shape that the probe gives it; and a lie can only
+be about the liar's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from services.reports.gradient_evidence import in_words
+
+SearchOutcome = Literal["confirmed", "not_reproduced", "not_reached"]
+
+# In the order of what they are worth, should one finding be spoken of twice.
+_WORTH: Final[tuple[SearchOutcome, ...]] = ("confirmed", "not_reproduced", "not_reached")
+_MOST: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The outcome for one finding; `closest` says how near a search that missed came, if it is known."""
+
+    outcome: SearchOutcome
+    closest: str | None = None
+
+
+def searches(evidence: Mapping[str, object]) -> dict[str, Search]:
+    """By fingerprint, from the evidence of a check; empty if it was aimed at nothing."""
+    records = evidence.get("hypotheses")
+    found: dict[str, Search] = {}
+    for record in records[:_MOST] if isinstance(records, list) else ():
+        if not isinstance(record, Mapping):
+            continue
+        fingerprint, outcome = record.get("fingerprint"), record.get("outcome")
+        if not isinstance(fingerprint, str) or outcome not in _WORTH:
+            continue
+        said = Search(cast("SearchOutcome", outcome), _closest(record.get("closest")))
+        before = found.get(fingerprint)
+        if before is None or _WORTH.index(said.outcome) < _WORTH.index(before.outcome):
+            found[fingerprint] = said
+    return found
+
+
+def _closest(value: object) -> str | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return f"{value:.3g}"
+        except OverflowError:
+            return None
+    return in_words(value)
