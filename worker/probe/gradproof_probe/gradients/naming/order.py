@@ -1,0 +1,93 @@
+"""Right values in a wrong order: transposed, reversed, shifted, read row by row where they lie column by column."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Final
+
+from gradproof_probe.gradients.naming.difference import Difference
+from gradproof_probe.gradients.naming.pairs import Named
+
+_LARGEST_SHIFT: Final = 3
+
+
+def reordered(item: Difference) -> Named | None:
+    if not item.is_wrong or item.analytic.numel() < 3:
+        return None
+    return _transposed(item) or _flipped(item) or _shifted(item)
+
+
+def _transposed(item: Difference) -> Named | None:
+    axes = len(item.shape)
+    if axes < 2 or axes > 4:
+        return None
+    for order in permutations(range(axes)):
+        if order == tuple(range(axes)) or item.analytic.numel() in item.shape:
+            continue
+        turned = item.reference.permute(order)
+        numbers = {"axes": [axis for axis in range(axes) if order[axis] != axis], "order": list(order)}
+        if tuple(turned.shape) == item.shape and item.equals(turned):
+            moved = [axis for axis in range(axes) if order[axis] != axis]
+            said = "transposed" if axes == 2 else f"transposed (axes {', '.join(map(str, moved))})"
+            return Named(
+                "transposed",
+                f"the gradient for {item.name} is the derivative {said}",
+                numbers,
+                "look for a `.t()`, `.mT` or `transpose` too many or too few, or indices in the wrong order",
+            )
+        if tuple(turned.shape) != item.shape and item.equals(turned.reshape(item.shape)):
+            return Named(
+                "transposed",
+                f"the gradient for {item.name} has the derivative's values in the order of its transpose: its shape "
+                "is right, the elements are not in their places",
+                numbers,
+                "look for a `view`, `reshape` or `empty_like` where a `transpose` belongs",
+            )
+    return None
+
+
+def _flipped(item: Difference) -> Named | None:
+    long = [axis for axis, length in enumerate(item.shape) if length > 1]
+    choices = [[axis] for axis in long]
+    choices += [long] if len(long) > 1 else []
+    choices += [long[-2:]] if len(long) > 2 else []
+    for axes in choices:
+        if item.equals(item.reference.flip(axes)):
+            said = f"along axis {axes[0]}" if len(axes) == 1 else f"along axes {', '.join(map(str, axes))}"
+            return Named(
+                "flipped",
+                f"the gradient for {item.name} is reversed {said}",
+                {"axis": axes[0], "axes": axes},
+                "look for a `flip`, a reversed loop or scan, or a kernel that is turned round in forward alone",
+            )
+    return None
+
+
+def _shifted(item: Difference) -> Named | None:
+    for axis, length in enumerate(item.shape):
+        for shift in range(1, min(_LARGEST_SHIFT, length - 2) + 1):
+            for step in (shift, -shift):
+                if item.equals(item.reference.roll(step, axis)):
+                    return _shift_name(item, axis, step, "round the end (rolled)")
+                kept = length - shift
+                # Five elements in common: a run of few could agree because they are zero.
+                if kept * (item.analytic.numel() // length) < 5:
+                    continue
+                mine = item.analytic.narrow(axis, max(step, 0), kept)
+                theirs = item.reference.narrow(axis, max(-step, 0), kept)
+                both = theirs.isfinite() & mine.isfinite()
+                told = both & (theirs.abs() > 1e-6 * item.scale)
+                if int(told.sum()) >= 5 and item.explains((mine - theirs)[both]):
+                    return _shift_name(item, axis, step, "")
+    return None
+
+
+def _shift_name(item: Difference, axis: int, step: int, said: str) -> Named:
+    by = f"{abs(step)} element{'s' if abs(step) > 1 else ''}"
+    where = "towards the end" if step > 0 else "towards the start"
+    return Named(
+        "shifted",
+        f"the gradient for {item.name} is shifted by {by} {where} along axis {axis}{' ' + said if said else ''}",
+        {"axis": axis, "shift": step},
+        "look for an index that is off by one, padding on the wrong side, or a `roll` in the wrong direction",
+    )

@@ -1,0 +1,68 @@
+"""A right gradient in a wrong place: the derivative of another input, or of an output that it doesn't belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gradproof_probe.gradients.naming.difference import Difference
+from gradproof_probe.gradients.naming.pairs import Evidence, Named
+
+
+def swapped(wrong: Sequence[Difference], evidence: Evidence) -> Named | None:
+    for item in wrong:
+        for other in evidence.pairs:
+            if other is item.pair or tuple(other.reference.shape) != item.shape:
+                continue
+            if not bool((other.reference.nan_to_num().abs() > item.floor).any()) or not item.equals(other.reference):
+                continue
+            back = next((third for third in wrong if third.pair is other), None)
+            numbers = {"input": item.pair.ordinal, "belongs_to": other.ordinal}
+            if back is not None and back.equals(item.reference):
+                return Named(
+                    "swapped_gradients",
+                    f"the gradients for {item.name} and {other.name} are in each other's place",
+                    numbers,
+                    "the returned tuple must be in the order of forward's arguments",
+                )
+            return Named(
+                "swapped_gradients",
+                f"the gradient returned for {item.name} is the derivative for {other.name}",
+                numbers,
+                "the returned tuple must be in the order of forward's arguments, one gradient for each",
+            )
+    return None
+
+
+def other_outputs(wrong: Sequence[Difference], evidence: Evidence) -> Named | None:
+    """Cotangents of several outputs left out, doubled or taken for each other. Asks the reference."""
+    if evidence.pull_back is None or len(evidence.cotangents) < 2:
+        return None
+    zeros = tuple(torch.zeros_like(item) for item in evidence.cotangents)
+    given = evidence.cotangents
+    for item in wrong:
+        for left_out in range(len(given)):
+            reduced = (*given[:left_out], zeros[left_out], *given[left_out + 1 :])
+            if item.equals(evidence.pull_back(reduced)[item.place]):
+                return Named(
+                    "missing_term",
+                    f"the gradient for {item.name} lacks what comes in through output {left_out}",
+                    {"output": left_out},
+                    f"backward doesn't use the incoming gradient of output {left_out}",
+                )
+        for one in range(len(given)):
+            for two in range(one + 1, len(given)):
+                if given[one].shape != given[two].shape:
+                    continue
+                exchanged = list(given)
+                exchanged[one], exchanged[two] = exchanged[two], exchanged[one]
+                if item.equals(evidence.pull_back(tuple(exchanged))[item.place]):
+                    return Named(
+                        "swapped_grad_outputs",
+                        f"the gradient for {item.name} takes the incoming gradients of outputs {one} and {two} for "
+                        "each other",
+                        {"outputs": [one, two]},
+                        "the arguments of backward come in the order of forward's outputs",
+                    )
+    return None
