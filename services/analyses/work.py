@@ -128,7 +128,7 @@ class WorkResults:
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
-            suspicions = Suspicions(found)
+            suspicions = Suspicions(found, outcome.analysis.targets)
             plans = [_plan(declaration, suspicions, outcome) for declaration in outcome.analysis.targets]
             target_ids = checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
@@ -295,7 +295,7 @@ def _plan(declaration: TargetDeclaration, suspicions: Suspicions, outcome: Stati
     return TargetPlan(
         declaration=declaration,
         declared=None if declared is None else asdict(declared),
-        hypotheses=suspicions.within(declaration),
+        hypotheses=suspicions.of(declaration),
     )
 
 

@@ -1,34 +1,42 @@
-"""What the static findings inside a target suspect, as data for the checks that run it. Pure."""
+"""What the static findings suspect of a target, as data for the checks that run it. Pure.
+
+A finding goes to the targets that enclose it. One that lies in none, in a helper or a private class, is reached only
+through the targets of its file that call it; which of them do is not known here, so the nearest are told of it, and
+the check says whether it came there.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from analyzer.findings import Finding, TargetDeclaration
+from services.findings.spans import Spans
 
 Hypotheses = tuple[dict[str, object], ...]
 
+# Few files have more targets, and one that has thousands must not make thousands of copies of each of its findings.
+_MOST_CALLERS: Final = 8
+
 
 class Suspicions:
-    """The findings that a check can settle, by file and line: a submission may have thousands of them and of targets.
+    """The findings that a check can settle, by the targets that are to be run with them in mind."""
 
-    Asking all findings for each target took 5 s for 10,000 of both, in the transaction that stores them.
-    """
+    def __init__(self, findings: Iterable[Finding], targets: Iterable[TargetDeclaration]) -> None:
+        by_file: dict[str, list[TargetDeclaration]] = {}
+        for target in targets:
+            by_file.setdefault(target.path, []).append(target)
+        files = {path: _File(listed) for path, listed in by_file.items()}
+        self._found: dict[TargetDeclaration, list[Finding]] = {}
+        for finding in sorted(findings, key=_line):
+            file = files.get(finding.region.path)
+            if file is not None and finding.settled_by:
+                for target in file.targets_for(_line(finding)):
+                    self._found.setdefault(target, []).append(finding)
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
-        self._by_file: dict[str, list[Finding]] = {}
-        for finding in findings:
-            if finding.settled_by:
-                self._by_file.setdefault(finding.region.path, []).append(finding)
-        for listed in self._by_file.values():
-            listed.sort(key=_line)
-
-    def within(self, target: TargetDeclaration) -> Hypotheses:
-        """One record for each finding that lies within the target, in the order of their lines."""
-        listed = self._by_file.get(target.path, [])
-        first = bisect_left(listed, target.line, key=_line)
-        end = bisect_right(listed, target.end_line, key=_line)
+    def of(self, target: TargetDeclaration) -> Hypotheses:
+        """One record for each finding that concerns the target, in the order of their lines."""
         return tuple(
             {
                 "rule": finding.rule,
@@ -38,8 +46,24 @@ class Suspicions:
                 "symbol": finding.symbol,
                 **finding.hypothesis,
             }
-            for finding in listed[first:end]
+            for finding in self._found.get(target, ())
         )
+
+
+class _File:
+    def __init__(self, targets: Sequence[TargetDeclaration]) -> None:
+        self._targets = sorted(targets, key=lambda target: target.line)
+        self._lines = [target.line for target in self._targets]
+        self._spans = Spans((target.line, target.end_line, target) for target in targets)
+
+    def targets_for(self, line: int) -> Sequence[TargetDeclaration]:
+        """The targets around the line; if there are none, those that begin nearest."""
+        return self._spans.at(line) or self._nearest(line)
+
+    def _nearest(self, line: int) -> list[TargetDeclaration]:
+        middle = bisect_left(self._lines, line)
+        window = self._targets[max(0, middle - _MOST_CALLERS) : middle + _MOST_CALLERS]
+        return sorted(window, key=lambda target: abs(target.line - line))[:_MOST_CALLERS]
 
 
 def _line(finding: Finding) -> int:

@@ -19,14 +19,16 @@ from worker.sandbox.model import Cancelled, Command, Limits, Mode, Outcome, Resu
 
 
 class Talking:
-    """Says the given lines and ends."""
+    """Says the given lines and ends; remembers what it was asked for."""
 
     mode = Mode.USER
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
+        self.request = b""
 
     def run(self, command: Command, limits: Limits, on_result: ResultLine, cancelled: Cancelled) -> Outcome:
+        self.request = command.request
         for line in self._lines:
             on_result(line)
         return Outcome(Status.EXITED, self.mode, 0, None, 0.0, None, 0, "", "")
@@ -114,3 +116,21 @@ def test_a_check_can_only_speak_of_the_device_that_was_asked_for(
     tmp_path: Path, asked: Device, claimed: str, believed: str
 ) -> None:
     assert believed_of(tmp_path, {"device": claimed}, device=asked).device == believed
+
+
+def test_what_reading_suspects_of_a_target_is_part_of_the_request(tmp_path: Path) -> None:
+    target = TargetDeclaration(
+        name="a:B", kind=TargetKind.MODULE, path="a.py", line=1, end_line=2, import_root="", module="a", qualname="B"
+    )
+    suspected = {"rule": "GP102", "fingerprint": "f", "path": "a.py", "line": 2, "operand": "x.norm()"}
+    batch = Batch(tmp_path, (BatchJob("j1", target, ("gradcheck",), hypotheses=(suspected,)),), Path(sys.executable))
+    launcher = Talking(iter(()))
+    run_batch(
+        batch,
+        launcher=launcher,
+        settings=Settings(data_dir=tmp_path),
+        on_message=lambda _: None,
+        cancelled=lambda: False,
+    )
+    (entry,) = json.loads(launcher.request)["batch"]
+    assert entry["hypotheses"] == [suspected]

@@ -217,7 +217,8 @@ def test_a_search_that_misses_refutes_its_finding_and_says_how_close_it_came() -
 
 def test_a_failure_elsewhere_does_not_outweigh_a_search_that_missed_this_finding() -> None:
     nan = Diagnosis(cause="nan_gradient", text="NaN")
-    for place in ({}, {"path": "pkg/a.py", "line": 17}):
+    places: tuple[dict[str, Any], ...] = ({}, {"path": "pkg/a.py", "line": 17})
+    for place in places:
         failed = searched("not_reproduced", verdict="fail", diagnosis=nan, **place)
         (settled,) = settle([finding()], [norm(checks=(failed,))])
         assert settled.settlement.verdict == "not_reproduced"

@@ -145,7 +145,8 @@ class _Runs:
         self._cancelled_outside = cancelled
         self._lock = threading.Lock()
         self._check_names = options.analysis.checks or outcome.checks or CHECKS
-        self._suspicions = Suspicions(outcome.analysis.findings)
+        suspected = retain(outcome.analysis.findings, outcome.policy)
+        self._suspicions = Suspicions(suspected, outcome.analysis.targets)
         self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}
         self._harness: dict[str, Harness] = {}
         self._not_run: dict[str, tuple[str, str]] = {}
@@ -236,7 +237,7 @@ class _Runs:
             declared=None
             if declared is None
             else DeclaredHarness(declared.constructor, declared.inputs, declared.provenance),
-            hypotheses=self._suspicions.within(target),
+            hypotheses=self._suspicions.of(target),
         )
 
     def _hear(self, message: Message) -> None:
