@@ -38,7 +38,7 @@ CotangentKind = Literal[
     "one_hot",  # a single 1
     "zero_rows",  # every second row zero
     "scaled",  # random, times `number`
-    "constant",  # one random number everywhere
+    "constant",  # one number everywhere: `number`, or a random one where that is 0
     "positive",
     "negative",
     "around",  # `number` exactly, a little less, a little more
