@@ -115,6 +115,7 @@ def _run_check(
             deadline=started + 0.8 * (deadline - started),
             inductor_s=budget.inductor_s,
             tolerances=request.tolerances,
+            hypotheses=entry.hypotheses,
         )
         try:
             known = find_check(check)

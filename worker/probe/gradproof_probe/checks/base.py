@@ -81,6 +81,8 @@ class CheckContext:
     deadline: float
     inductor_s: float = 0.0
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    # What static findings suspect inside the target: `rule`, `fingerprint`, `path`, `line` and what the rule adds.
+    hypotheses: tuple[Mapping[str, Any], ...] = ()
 
 
 class Check(ABC):

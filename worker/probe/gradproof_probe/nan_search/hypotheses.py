@@ -1,0 +1,65 @@
+"""What static findings suspect inside the target, and what became of each suspicion.
+
+A hypothesis names a line and an operand; whatever it names beyond that steers nothing here, so that a word the
+analyzer adds later breaks nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from gradproof_probe.gradients.attribution import Place
+
+Settled = Literal["confirmed", "not_reproduced", "not_reached"]
+# The line of a statement over several lines differs between the source's reader and the running frame.
+_SLACK: Final = 1
+# Rules of another kind (in-place writes, devices, compilation) name no operand that could be singular.
+_KEYS: Final = ("singular_set",)
+
+
+@dataclass(slots=True)
+class Hypothesis:
+    rule: str
+    fingerprint: str
+    path: str
+    line: int
+    singular_set: str
+    outcome: Settled = "not_reached"
+    closest: float = math.inf
+
+    @property
+    def low_precision(self) -> bool:
+        return "float16" in self.singular_set or "65504" in self.singular_set
+
+    def points_at(self, place: Place | None) -> bool:
+        return place is not None and place.path == self.path and abs(place.line - self.line) <= _SLACK
+
+    def among(self, lines: Iterable[tuple[str, int]]) -> bool:
+        return any(self.points_at(Place(*line)) for line in lines)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "fingerprint": self.fingerprint,
+            "line": self.line,
+            "outcome": self.outcome,
+            "closest": self.closest if math.isfinite(self.closest) else None,
+        }
+
+
+def read_hypotheses(values: Iterable[Mapping[str, Any]]) -> list[Hypothesis]:
+    """Those about singular operands; others are for other checks."""
+    return [
+        Hypothesis(
+            str(value.get("rule", "")),
+            str(value.get("fingerprint", "")),
+            str(value.get("path", "")),
+            int(value.get("line", 0)),
+            str(value.get("singular_set", "")),
+        )
+        for value in values
+        if all(key in value for key in _KEYS)
+    ]
