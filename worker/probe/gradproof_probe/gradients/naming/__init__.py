@@ -16,32 +16,40 @@ import torch
 from gradproof_probe.gradients.naming import words
 from gradproof_probe.gradients.naming.conditions import conditional
 from gradproof_probe.gradients.naming.difference import Difference
-from gradproof_probe.gradients.naming.formula import formula
-from gradproof_probe.gradients.naming.incoming import misused
+from gradproof_probe.gradients.naming.formula import formula, returned_formula, two_terms
+from gradproof_probe.gradients.naming.incoming import constant, misused
 from gradproof_probe.gradients.naming.order import reordered
 from gradproof_probe.gradients.naming.pairs import Evidence, GradientPair, Named, PullBack
-from gradproof_probe.gradients.naming.places import local
+from gradproof_probe.gradients.naming.places import local, mostly_wrong, scattered
 from gradproof_probe.gradients.naming.reductions import composed
-from gradproof_probe.gradients.naming.rounding import epsilon, rounded
+from gradproof_probe.gradients.naming.rounding import epsilon, rounded, rounded_on_the_way
 from gradproof_probe.gradients.naming.slots import other_outputs, swapped
-from gradproof_probe.gradients.naming.terms import broken_invariance, coupled, slice_ratios
+from gradproof_probe.gradients.naming.terms import broken_invariance, coupled, mixed, slice_ratios
 from gradproof_probe.gradients.naming.whole import conjugate, missing, no_dependence, not_finite, ratio
 
 __all__ = ["Evidence", "GradientPair", "Named", "PullBack", "name_cause"]
 
 Rule = Callable[[Difference], Named | None]
 
-_SIMPLE: Final[tuple[Rule, ...]] = (not_finite, missing, ratio)
+_FIRST: Final[tuple[Rule, ...]] = (not_finite, missing, ratio)
 _RULES: Final[tuple[Rule, ...]] = (
-    no_dependence,
     conjugate,
     reordered,
     rounded,
+    no_dependence,
     local,
+    other_outputs,
     formula,
     slice_ratios,
     coupled,
+    constant,
+    two_terms,
     composed,
+    mixed,
+    returned_formula,
+    mostly_wrong,
+    rounded_on_the_way,
+    scattered,
     epsilon,
     misused,
     broken_invariance,
@@ -88,16 +96,20 @@ def _pattern(evidence: Evidence) -> Named:
         )
     # Where more elements say the same, a rule can be surer: a factor of a bias of two elements may be an accident.
     wrong.sort(key=lambda item: (-min(int(item.telling.sum()), 8), item.pair.ordinal))
-    named = swapped(wrong, evidence)
-    if named is not None:
-        return _with_names(named, wrong, differences)
-    for rule in (*_SIMPLE, *_RULES):
+    named = _first(_FIRST, wrong) or swapped(wrong, evidence) or _first(_RULES, wrong)
+    named = named or _unnamed(max(wrong, key=lambda item: item.largest))
+    right = [item.name for item in differences if item not in wrong]
+    return replace(named, numbers={**named.numbers, "wrong": [item.name for item in wrong], "right": right})
+
+
+def _first(rules: Sequence[Rule], wrong: Sequence[Difference]) -> Named | None:
+    """What the first rule says that says anything of any of the gradients."""
+    for rule in rules:
         for item in wrong:
             named = rule(item)
             if named is not None:
-                return _with_names(_for_all(named, rule, item, wrong), wrong, differences)
-    named = other_outputs(wrong, evidence) or _unnamed(max(wrong, key=lambda item: item.largest))
-    return _with_names(named, wrong, differences)
+                return _for_all(named, rule, item, wrong)
+    return None
 
 
 def _for_all(named: Named, rule: Rule, item: Difference, wrong: Sequence[Difference]) -> Named:
@@ -117,12 +129,6 @@ def _for_all(named: Named, rule: Rule, item: Difference, wrong: Sequence[Differe
     if others:
         text += f"; also wrong, in another way: {words.listing(others)}"
     return replace(named, text=text)
-
-
-def _with_names(named: Named, wrong: Sequence[Difference], everything: Sequence[Difference]) -> Named:
-    names = [item.name for item in wrong]
-    right = [item.name for item in everything if item.name not in names]
-    return replace(named, numbers={**named.numbers, "wrong": names, "right": right})
 
 
 def _unnamed(item: Difference) -> Named:

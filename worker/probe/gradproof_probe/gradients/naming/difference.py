@@ -6,7 +6,7 @@ Every rule asks these questions with the same tolerances. No rule is here, and n
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -49,6 +49,8 @@ class Difference:
         self.known = known if only is None else known & only
         self.complete = bool(self.known.all())
         self._everything = self.complete
+        self.narrowed = only is not None
+        self.memory: dict[str, Any] = {}  # what one rule worked out and another may use
 
     @cached_property
     def a(self) -> torch.Tensor:
@@ -121,6 +123,9 @@ class Difference:
         """Whether the returned gradient is `candidate` (of the pair's shape; NaN where unknown)."""
         if tuple(candidate.shape) != self.shape:
             return False
+        if self.complete and not self.narrowed:
+            # A candidate that is not finite somewhere explains nothing: comparisons with NaN are false.
+            return self.explains(self.analytic - candidate)
         both = torch.isfinite(candidate) & torch.isfinite(self.analytic)
         count = int(both.sum())
         if count < min(4, candidate.numel()):

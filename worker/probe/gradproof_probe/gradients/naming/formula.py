@@ -8,6 +8,7 @@ With dozens of coordinates that agree to ten digits and ten thousand formulas, a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,10 +34,10 @@ class Product:
 
 
 def formula(item: Difference) -> Named | None:
-    """The simplest factor or term."""
-    if not item.is_wrong or item.r.is_complex() or int(item.telling.sum()) < _FEWEST:
+    """The simplest factor or term, or two formulas side by side."""
+    known = _vocabulary(item)
+    if known is None:
         return None
-    known = vocabulary(item)
     a, r, d = item.a[known.sample], item.r[known.sample], item.d[known.sample]
     found: list[tuple[float, Named]] = []
     factor = _product(a, r, known, item)
@@ -47,80 +48,136 @@ def formula(item: Difference) -> Named | None:
         if term is not None:
             found.append((term.cost + 0.5, _say_term(item, term, known, name)))
         whole = _product(a, incoming, known, item)
-        if whole is not None:
-            truth = _product(r, incoming, known, item)
-            found.append((whole.cost + 1.5, _say_formula(item, whole, truth, known, name)))
-    bare = _product(d, torch.ones_like(d), known, item, incoming_too=False)
+        item.memory.setdefault("whole", []).append((name, whole))
+        truth = _product(r, incoming, known, item) if whole is not None else None
+        if whole is not None and truth is not None:
+            found.append((whole.cost + 2.5, _say_formula(item, whole, truth, known, name)))
+    bare = _product(d, torch.ones_like(d), known, item, simple=True)
     if bare is not None:
         found.append((bare.cost + 0.75, _say_bare(item, bare, known)))
-    if found:
-        return min(found, key=lambda pair: pair[0])[1]
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def two_terms(item: Difference) -> Named | None:
+    """A sum of two terms is missing, too much, or has wrong factors."""
+    known = _vocabulary(item)
+    if known is None:
+        return None
+    r, d = item.r[known.sample], item.d[known.sample]
     for name, incoming in known.cotangents:
         two = _sum_of_two(d, incoming, r, known, item)
         if two is not None:
-            return _say_sum(item, two, known, name)
+            return _say_sum(item, two, name)
     return None
 
 
+def returned_formula(item: Difference) -> Named | None:
+    """What was returned is a simple formula; the derivative isn't."""
+    known = _vocabulary(item)
+    if known is None:
+        return None
+    for name, whole in item.memory.get("whole", []):
+        if whole is not None:
+            return _say_formula(item, whole, None, known, name)
+    return None
+
+
+def _vocabulary(item: Difference) -> Vocabulary | None:
+    if not item.is_wrong or item.r.is_complex() or int(item.telling.sum()) < _FEWEST:
+        return None
+    if "vocabulary" not in item.memory:
+        item.memory["vocabulary"] = vocabulary(item)
+    known: Vocabulary = item.memory["vocabulary"]
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Logarithms:
+    """Logarithms of the terms that are nowhere zero, less their means: products are sums of them."""
+
+    rows: torch.Tensor  # of the vocabulary
+    logs: torch.Tensor
+    norms: torch.Tensor  # squared
+    views: torch.Tensor  # random directions
+    seen: torch.Tensor  # the logarithms along these directions
+    costs: torch.Tensor
+
+
+def _logarithms(known: Vocabulary, usable: torch.Tensor, item: Difference) -> _Logarithms:
+    everywhere = bool(usable.all())
+    if everywhere and "logarithms" in item.memory:
+        kept: _Logarithms = item.memory["logarithms"]
+        return kept
+    table = known.table[:, usable].abs()
+    rows = ((table > 1e-12) & torch.isfinite(table)).all(1).nonzero().reshape(-1)
+    logs = table[rows].log()
+    logs = logs - logs.mean(1, keepdim=True)
+    generator = torch.Generator().manual_seed(0)
+    views = torch.randn(logs.shape[1], 2, dtype=torch.float64, generator=generator)
+    costs = torch.tensor(known.costs, dtype=torch.float64)[rows]
+    made = _Logarithms(rows, logs, (logs * logs).sum(1), views, logs @ views, costs)
+    if everywhere:
+        item.memory["logarithms"] = made
+    return made
+
+
 def _product(
-    target: torch.Tensor, base: torch.Tensor, known: Vocabulary, item: Difference, *, incoming_too: bool = True
+    target: torch.Tensor, base: torch.Tensor, known: Vocabulary, item: Difference, *, simple: bool = False
 ) -> Product | None:
-    """target = c · base · φ or c · base · φ₁^±1 · φ₂^±1, the simplest that fits; None if none does."""
+    """target = c · base · φ or c · base · φ₁^±1 · φ₂^±1, the simplest that fits; None if none does.
+
+    `simple`: a φ that isn't made of the incoming gradient, or none.
+    """
     floor = 1e-9 * float(target.abs().max())
     usable = (target.abs() > floor) & (base.abs() > 1e-9 * float(base.abs().max()))
-    if int(usable.sum()) < _FEWEST:
+    n = int(usable.sum())
+    if n < _FEWEST:
         return None
     # Where the target vanishes and the base doesn't (or the other way round), only a term that vanishes fits: such
     # terms have no logarithm. These cases belong to the rules for places.
-    if not bool(usable.all()) and bool(((target.abs() > floor) != (base.abs() > 0))[~usable].any()):
+    if n < usable.numel() and bool(((target.abs() > floor) != (base.abs() > 0))[~usable].any()):
         return None
-    table = known.table[:, usable]
-    quotient = target[usable] / base[usable]
-    good = torch.isfinite(table).all(1) & (table.abs() > 1e-12).all(1)
-    rows = good.nonzero().reshape(-1)
-    if not incoming_too:
-        rows = torch.tensor([row for row in rows.tolist() if row not in known.incoming], dtype=torch.long)
-    logs = table[rows].abs().log()
-    logs = logs - logs.mean(1, keepdim=True)
-    aim = quotient.abs().log()
+    aim = (target[usable] / base[usable]).abs().log()
     aim = aim - aim.mean()
     size = float((aim * aim).sum())
-    n = int(usable.sum())
     if size < 1e-16 * n:
-        constant = float(quotient[0])
+        constant = float(target[usable][0] / base[usable][0])
         left_over = target[usable] - constant * base[usable]
         return Product(constant, (), _constant_cost(constant)) if item.explains(left_over) else None
-    norms = (logs * logs).sum(1)
-    along = logs @ aim
-    limit = _SCREEN * size
+    terms = _logarithms(known, usable, item)
+    along = terms.logs @ aim
     found: list[Product] = []
     for power in (1, -1):
-        near = (size + norms - 2 * power * along < limit).nonzero().reshape(-1).tolist()
+        near = (size + terms.norms - 2 * power * along < _SCREEN * size).nonzero().reshape(-1).tolist()
         for place in near:
-            found += _verified(((int(rows[place]), power),), target, base, usable, known, item)
-    if found:
-        return min(found, key=lambda product: product.cost)
-    if n < 2 * _FEWEST:
-        return None
-    gram = logs @ logs.T
-    costs = torch.tensor(known.costs, dtype=torch.float64)[rows]
-    for first_power, second_power in ((1, 1), (-1, -1), (1, -1)):
-        distance = (
-            size
-            + norms[:, None]
-            + norms[None, :]
-            - 2 * first_power * along[:, None]
-            - 2 * second_power * along[None, :]
-            + 2 * first_power * second_power * gram
-        )
-        near_pairs = (distance < limit).nonzero()
-        if first_power == second_power:
-            near_pairs = near_pairs[near_pairs[:, 0] <= near_pairs[:, 1]]
-        order = (costs[near_pairs[:, 0]] + costs[near_pairs[:, 1]]).argsort()[:_CANDIDATES]
-        for one, two in near_pairs[order].tolist():
-            terms = ((int(rows[one]), first_power), (int(rows[two]), second_power))
-            found += _verified(terms, target, base, usable, known, item)
+            row = int(terms.rows[place])
+            if not (simple and (power < 0 or row in known.incoming)):
+                found += _verified(((row, power),), target, base, usable, known, item)
+    if not found and not simple and n >= 2 * _FEWEST:
+        for pair in _near_pairs(terms, aim):
+            found += _verified(pair, target, base, usable, known, item)
     return min(found, key=lambda product: product.cost) if found else None
+
+
+def _near_pairs(terms: _Logarithms, aim: torch.Tensor) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Products and quotients of two terms that may be the aim, the simplest first.
+
+    Then p · logs[one] + q · logs[two] = aim along every direction: two random ones tell nearly all pairs apart. The
+    first is looked at in float32: that halves the time of the only step that is quadratic in the number of terms.
+    """
+    wanted = aim @ terms.views
+    room = 1e-5 * float(aim.norm() * terms.views.norm(dim=0).max())
+    coarse = terms.seen[:, 0].to(torch.float32)
+    for first, second in ((1, 1), (-1, -1), (1, -1)):
+        rest = (float(wanted[0]) - first * coarse)[:, None]
+        near = ((rest - second * coarse[None, :]).abs() < room).nonzero()
+        gap = wanted[1] - first * terms.seen[near[:, 0], 1] - second * terms.seen[near[:, 1], 1]
+        near = near[gap.abs() < room]
+        if first == second:
+            near = near[near[:, 0] <= near[:, 1]]
+        order = (terms.costs[near[:, 0]] + terms.costs[near[:, 1]]).argsort()[:_CANDIDATES]
+        for one, two in near[order].tolist():
+            yield (int(terms.rows[one]), first), (int(terms.rows[two]), second)
 
 
 def _verified(
@@ -147,6 +204,9 @@ def _constant_cost(constant: float) -> float:
     size = abs(constant)
     if abs(size - 1) < 1e-6:
         return 0.0 if constant > 0 else 0.25
+    # 0.01 or 0.5 is written by hand, 0.0681222 is not.
+    if abs(size - float(f"{size:.2g}")) < 1e-7 * size:
+        return 0.75
     return 1.0 if any(abs(size - nice) < 1e-6 * nice for nice in (2, 0.5, 3, 4, 0.25, 1 / 3)) else 2.0
 
 
@@ -189,20 +249,21 @@ def _say_factor(item: Difference, product: Product, known: Vocabulary) -> Named:
 def _say_incoming(item: Difference, product: Product, known: Vocabulary, numbers: dict[str, object]) -> Named:
     above = [known.names[row] for row, power in product.terms if power > 0]
     below = [known.names[row] for row, power in product.terms if power < 0]
-    plain = bool(below) and below[0] in {"grad_output"} | {name for name, _ in known.cotangents}
-    if not above and plain:
-        constant = "" if abs(product.constant - 1) < 1e-6 else f" times {words.number(product.constant)}"
-        said = f"as if the incoming gradient were all ones{constant}"
-    elif above and plain:
-        said = f"as if the incoming gradient were {_spelled(Product(product.constant, product.terms[:1], 0), known)}"
-    elif above:
-        said = f"{_spelled(product, known)} times the derivative: the incoming gradient is multiplied twice"
+    plain = {name for name, _ in known.cotangents}
+    if above and not below:
         return Named(
             "extra_factor",
-            f"the gradient for {item.name} is {said}",
+            f"the gradient for {item.name} is {_spelled(product, known)} times the derivative: the incoming gradient "
+            "is multiplied twice",
             dict(numbers),
             "grad_output is multiplied into a factor that holds it already",
         )
+    if not above and below[0] in plain:
+        said = f"as if the incoming gradient were {constant_words(product.constant, item)}"
+    elif not above and below[0].startswith("|"):
+        said = "as if the incoming gradient were its sign"
+    elif above and below[0] in plain:
+        said = f"as if the incoming gradient were {_spelled(Product(product.constant, product.terms[:1], 0), known)}"
     else:
         said = f"the derivative times {_spelled(product, known)}"
     return Named(
@@ -211,6 +272,18 @@ def _say_incoming(item: Difference, product: Product, known: Vocabulary, numbers
         dict(numbers),
         "backward must multiply by grad_output element by element, whatever it is: not assume ones, not reduce it",
     )
+
+
+def constant_words(constant: float, item: Difference) -> str:
+    """Which constant was taken for the incoming gradient: "all ones", "its mean everywhere"."""
+    if words.same(constant, 1.0):
+        return "all ones"
+    for g in item.evidence.cotangents:
+        if not g.is_complex():
+            for value, said in ((g.mean(), "mean"), (g.sum(), "sum"), (g.reshape(-1)[0], "first element")):
+                if words.same(constant, float(value)):
+                    return f"its {said} everywhere"
+    return f"all ones times {words.number(constant)}"
 
 
 def _say_term(item: Difference, product: Product, known: Vocabulary, incoming: str) -> Named:
@@ -304,13 +377,14 @@ def _sum_of_two(
     for one, two in near[order].tolist():
         pair = basis[rows[[one, two]]]
         solution = torch.linalg.lstsq(pair.T, d[:, None]).solution.reshape(-1)
-        if item.explains(d - solution @ pair):
+        # Without the derivative itself, what was returned is the other term: no sum.
+        whole = names[int(rows[two])] == "the derivative" and abs(float(solution[1]) + 1) < 1e-6
+        if not whole and item.explains(d - solution @ pair):
             return _Sum((float(solution[0]), float(solution[1])), (names[int(rows[one])], names[int(rows[two])]))
     return None
 
 
-def _say_sum(item: Difference, two: _Sum, known: Vocabulary, incoming: str) -> Named:
-    del known
+def _say_sum(item: Difference, two: _Sum, incoming: str) -> Named:
     parts = []
     for constant, name in zip(two.constants, two.names, strict=True):
         said = name.replace("grad_output", incoming)

@@ -6,13 +6,14 @@ what was returned, the misuse is proven whatever the function is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
 
 from gradproof_probe.gradients.naming import words
 from gradproof_probe.gradients.naming.difference import Difference
+from gradproof_probe.gradients.naming.formula import constant_words
 from gradproof_probe.gradients.naming.pairs import Named
 
 _HINT: Final = (
@@ -31,9 +32,10 @@ def _memory(g: torch.Tensor) -> torch.Tensor | None:
     return torch.as_strided(g, g.shape, strides[::-1], g.storage_offset()).clone()
 
 
-_MISUSES: Final[tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor | None]], ...]] = (
+_Misuse = tuple[str, Callable[[torch.Tensor], torch.Tensor | None]]
+
+_MISUSES: Final[tuple[_Misuse, ...]] = (
     ("all ones", torch.ones_like),
-    ("its mean everywhere", lambda g: g.mean().expand_as(g) if g.numel() > 1 else None),
     ("its sign", torch.sgn),
     ("its absolute value", lambda g: g.abs().to(g.dtype)),
     ("its square", lambda g: g * g),
@@ -43,17 +45,26 @@ _MISUSES: Final[tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor | None]],
     ("divided by its norm", lambda g: g / g.norm() if g.numel() > 1 else None),
     ("its complex conjugate", lambda g: g.conj().resolve_conj() if g.is_complex() else None),
     ("read as if its memory were contiguous", _memory),
-    ("its first element everywhere", lambda g: g.reshape(-1)[0].expand_as(g) if g.numel() > 1 else None),
     ("transposed", lambda g: g.mT.contiguous() if g.dim() > 1 and g.shape[-1] == g.shape[-2] else None),
     ("reversed along its last axis", lambda g: g.flip(-1) if g.dim() and g.shape[-1] > 1 else None),
 )
 
 
+def constant(item: Difference) -> Named | None:
+    """As if one number came in everywhere."""
+    return _as_if(item, _MISUSES[:1])
+
+
 def misused(item: Difference) -> Named | None:
+    """Any of the other misuses."""
+    return _as_if(item, _MISUSES[1:])
+
+
+def _as_if(item: Difference, misuses: Sequence[_Misuse]) -> Named | None:
     evidence = item.evidence
     if evidence.pull_back is None or not item.is_wrong:
         return None
-    for said, change in _MISUSES:
+    for said, change in misuses:
         changed = [change(g) for g in evidence.cotangents]
         if all(new is None for new in changed):
             continue
@@ -63,6 +74,8 @@ def misused(item: Difference) -> Named | None:
         if factor is None:
             continue
         times = "" if abs(factor - 1) < 1e-6 else f" (times {words.number(factor)})"
+        if said == "all ones":
+            said, times = constant_words(factor, item), ""  # noqa: PLW2901
         return Named(
             "ignores_grad_output",
             f"the gradient for {item.name} is what belongs to an incoming gradient that is {said}{times}",

@@ -14,7 +14,19 @@ _LARGEST_SHIFT: Final = 3
 def reordered(item: Difference) -> Named | None:
     if not item.is_wrong or item.analytic.numel() < 3:
         return None
+    if item.complete and not _same_values(item):
+        return _shifted(item)
     return _transposed(item) or _flipped(item) or _shifted(item)
+
+
+def _same_values(item: Difference) -> bool:
+    """Whether one can be a reordering of the other: their sums and sums of squares agree."""
+    size = item.r.abs()
+    room = 1e-6 * float(size.sum()) + item.floor * item.r.numel()
+    if abs(complex(item.a.sum()) - complex(item.r.sum())) > room:
+        return False
+    squares = float((size * size).sum())
+    return abs(float((item.a.abs() ** 2).sum()) - squares) <= 1e-6 * squares + 2 * item.floor * float(size.sum())
 
 
 def _transposed(item: Difference) -> Named | None:
@@ -65,16 +77,21 @@ def _flipped(item: Difference) -> Named | None:
 
 def _shifted(item: Difference) -> Named | None:
     for axis, length in enumerate(item.shape):
-        for shift in range(1, min(_LARGEST_SHIFT, length - 2) + 1):
+        shifts = list(range(1, min(_LARGEST_SHIFT, length - 2) + 1))
+        if length % 2 == 0 and length // 2 > _LARGEST_SHIFT:
+            shifts.append(length // 2)  # halves exchanged: gates
+        for shift in shifts:
             for step in (shift, -shift):
-                if item.equals(item.reference.roll(step, axis)):
-                    return _shift_name(item, axis, step, "round the end (rolled)")
                 kept = length - shift
                 # Five elements in common: a run of few could agree because they are zero.
                 if kept * (item.analytic.numel() // length) < 5:
                     continue
                 mine = item.analytic.narrow(axis, max(step, 0), kept)
                 theirs = item.reference.narrow(axis, max(-step, 0), kept)
+                if item.complete and float((mine - theirs).abs().max()) > item.floor + 1e-4 * item.largest:
+                    continue
+                if item.equals(item.reference.roll(step, axis)):
+                    return _shift_name(item, axis, step, "round the end (rolled)")
                 both = theirs.isfinite() & mine.isfinite()
                 told = both & (theirs.abs() > 1e-6 * item.scale)
                 if int(told.sum()) >= 5 and item.explains((mine - theirs)[both]):
@@ -83,6 +100,13 @@ def _shifted(item: Difference) -> Named | None:
 
 
 def _shift_name(item: Difference, axis: int, step: int, said: str) -> Named:
+    if said and abs(step) * 2 == item.shape[axis]:
+        return Named(
+            "shifted",
+            f"the gradient for {item.name} has its two halves along axis {axis} exchanged",
+            {"axis": axis, "shift": step},
+            "look for the order of the halves in `chunk`, `split` or `cat`",
+        )
     by = f"{abs(step)} element{'s' if abs(step) > 1 else ''}"
     where = "towards the end" if step > 0 else "towards the start"
     return Named(

@@ -21,6 +21,9 @@ from gradproof_probe.gradients.naming.shapes import spread
 # A threshold that separates k wrong elements of n is an accident with probability about n / C(n, k): less than 1/64.
 _BITS: Final = 6.0
 _LISTED: Final = 5
+# Beyond this part of wrong elements, a formula that holds everywhere is looked for first.
+_MOST: Final = 0.6
+_DERIVATIVE: Final = "the derivative"
 _PERIODS: Final = (2, 3, 4, 8, 16, 32)
 
 
@@ -33,14 +36,25 @@ class _Places:
 
 
 def local(item: Difference) -> Named | None:
-    """Wrong in places that can be described, or in few."""
+    """Wrong in places that can be described, or in few; most of what can be told is right."""
+    return _local(item, _MOST)
+
+
+def mostly_wrong(item: Difference) -> Named | None:
+    """The same with few that are right."""
+    return _local(item, 1.0)
+
+
+def _local(item: Difference, most: float) -> Named | None:
     right = item.telling & ~item.wrong
     if not item.is_wrong or not bool(right.any()):
         return None
     count, total = int(item.wrong.sum()), int(item.wrong.sum() + right.sum())
+    if count > most * total:
+        return None
     found = _exact_value(item, right)
     if found is None and count > 2:
-        found = _by_position(item, right) or _by_value(item, right)
+        found = _by_position(item, right) or _one_a_slice(item) or _by_value(item, right)
     if found is None and count <= 2:
         found = _single(item)
     if found is None and count * 4 <= total:
@@ -74,7 +88,7 @@ def _pattern(inside: Difference) -> tuple[str, str]:
         said = f" ({said})" if said not in {"", "2", "3", "4"} else ""
         return f": there it is {words.number(factor.real)} times the derivative{said}", ""
     values = inside.a
-    if values.numel() > 2 and bool((values.abs() - values.abs()[0]).abs().max() <= 1e-9 * item_scale(inside)):
+    if values.numel() > 2 and bool((values.abs() - values.abs()[0]).abs().max() <= 1e-9 * max(inside.scale, 1e-300)):
         bound = float(values.abs()[0])
         if bool((inside.r.abs() > bound * (1 - 1e-9)).all()):
             return f": there it is cut to ±{words.number(bound)}", "look for a clamp"
@@ -83,8 +97,22 @@ def _pattern(inside: Difference) -> tuple[str, str]:
     return f": at {words.place(worst)} {words.number(returned)} instead of {words.number(derivative)}", ""
 
 
-def item_scale(item: Difference) -> float:
-    return max(item.scale, 1e-300)
+def scattered(item: Difference) -> Named | None:
+    """Wrong in places that can't be described, but in one way: a sign, a factor, zeros."""
+    right = item.telling & ~item.wrong
+    if not item.is_wrong or not bool(right.any()):
+        return None
+    inside = item.within(item.mask(item.wrong))
+    named = whole.missing(inside) or whole.ratio(inside)
+    if named is None:
+        return None
+    count, total = int(item.wrong.sum()), int(item.wrong.sum() + right.sum())
+    return Named(
+        named.cause,
+        f"at {count} of {total} elements {named.text} ({_enumerated(item)})",
+        {**named.numbers, "wrong_elements": count, "compared": total},
+        f"look for what tells these elements from the others, a mask or a target; {named.hint}",
+    )
 
 
 # By position
@@ -105,18 +133,28 @@ def _single(item: Difference) -> _Places | None:
 
 
 def _listed(item: Difference) -> _Places:
-    places = _indices(item)
-    said = ", ".join(words.place(place) for place in places[:_LISTED]) + (" …" if len(places) > _LISTED else "")
-    hint = "look for an index, a mask or an indexed write that touches these elements"
-    axis = _one_in_each_slice(item)
-    if axis is not None:
-        said = f"at exactly one element of each slice along axis {axis}, " + said
-        hint = "what an index picks (a target class, a maximum) is handled differently: look for the one-hot term"
     return _Places(
         "wrong_coordinates",
-        f"at {said}" if axis is None else said,
-        {"indices": [list(p) for p in places[:_LISTED]]},
-        hint,
+        f"at {_enumerated(item)}",
+        {"indices": [list(place) for place in _indices(item)[:_LISTED]]},
+        "look for an index, a mask or an indexed write that touches these elements",
+    )
+
+
+def _enumerated(item: Difference) -> str:
+    places = _indices(item)
+    return ", ".join(words.place(place) for place in places[:_LISTED]) + (" …" if len(places) > _LISTED else "")
+
+
+def _one_a_slice(item: Difference) -> _Places | None:
+    axis = _one_in_each_slice(item)
+    if axis is None:
+        return None
+    return _Places(
+        "wrong_coordinates",
+        f"at exactly one element of each slice along axis {axis}, {_enumerated(item)}",
+        {"axis": axis, "indices": [list(place) for place in _indices(item)[:_LISTED]]},
+        "what an index picks (a target class, a maximum) is handled differently: look for the one-hot term",
     )
 
 
@@ -324,16 +362,20 @@ def _others(item: Difference) -> Iterator[tuple[str, torch.Tensor]]:
             yield (f"output {place}" if several else "the output"), output
     for place, cotangent in enumerate(evidence.cotangents):
         yield (f"the incoming gradient of output {place}" if several else "the incoming gradient"), cotangent
-    yield "the derivative", item.reference
     for other in evidence.pairs:
         if other is not item.pair:
             yield other.name, other.value
+            if tuple(other.value.shape) == item.shape:
+                yield f"{item.name} - {other.name}", item.pair.value - other.value
+    yield _DERIVATIVE, item.reference
 
 
 def _exact_value(item: Difference, right: torch.Tensor) -> _Places | None:
     """Wrong exactly where x is one number: zero, a tie, a bound."""
+    # Outputs and incoming gradients are equal in many places at once: a bound of the input tells more.
+    inputs = {pair.name for pair in item.evidence.pairs}
     for name, values in _features(item):
-        if name == "the derivative" or name.startswith("|"):
+        if name not in inputs:
             continue
         flat = item.pick(values)
         bad = flat[item.wrong]
@@ -359,11 +401,16 @@ def _by_value(item: Difference, right: torch.Tensor) -> _Places | None:
         flat = item.pick(values)
         bad, good = flat[item.wrong], flat[right]
         low, high = float(bad.min()), float(bad.max())
+        # Where the derivative itself is beyond a bound, it was cut there; otherwise the bound says nothing.
+        if name.endswith(_DERIVATIVE) or name == f"|{_DERIVATIVE}|":
+            cut = item.a[item.wrong].abs()
+            if float(cut.max() - cut.min()) > 1e-9 * item.scale:
+                continue
         for sign, bracket in (("<", (high, float(good.min()))), (">", (float(good.max()), low))):
             if bracket[0] < bracket[1]:
                 return _threshold(name, sign, bracket)
         inner = good[(good > low) & (good < high)]
-        if not inner.numel() and name[0] != "|":
+        if not inner.numel() and name[0] != "|" and low < high and not name.endswith(_DERIVATIVE):
             below, above = good[good < low], good[good > high]
             if below.numel() and above.numel():
                 edges = [float(below.max()), low, high, float(above.min())]
@@ -379,7 +426,7 @@ def _by_value(item: Difference, right: torch.Tensor) -> _Places | None:
 
 def _threshold(name: str, sign: str, bracket: tuple[float, float]) -> _Places:
     value = _simplest(*bracket)
-    cause = "clipped" if name in {"the derivative", "|the derivative|"} else "wrong_region"
+    cause = "clipped" if name in {_DERIVATIVE, f"|{_DERIVATIVE}|"} else "wrong_region"
     hint = f"look for the branch, mask or clamp that compares {name} with a number near {words.number(value)}"
     if "incoming gradient" in name:
         hint = "backward cuts or compares the incoming gradient: a gradient must be linear in it"

@@ -6,114 +6,151 @@ and compared with what was returned and with the derivative. Found both, the two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final
 
 import torch
+from torch.nn import functional
 
 from gradproof_probe.gradients.naming import words
 from gradproof_probe.gradients.naming.difference import Difference
 from gradproof_probe.gradients.naming.pairs import Named
 from gradproof_probe.gradients.naming.shapes import axes_words, axis_sets, spreads
 
-# Beyond this many elements a table of terms costs more than it tells.
-_LARGEST = 50_000
+# Beyond this many elements the candidates cost more than they tell.
+_LARGEST: Final = 50_000
+_ONES: Final = "(all ones)"
+_SCREEN: Final = 64  # elements that tell most candidates apart
+_MOST_TERMS: Final = 2_000_000  # elements of all products of a reduction together
 
-Candidate = tuple[str, torch.Tensor]
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    factor: float
+    said: str
+
+    def spelled(self) -> str:
+        if abs(self.factor - 1) < 1e-6:
+            return self.said
+        return f"-{self.said}" if abs(self.factor + 1) < 1e-6 else f"{words.number(self.factor)} · {self.said}"
+
+
+class _Candidates:
+    """Named tensors of the gradient's shape, one row each."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.rows: list[torch.Tensor] = []
+
+    def add(self, name: str, values: torch.Tensor) -> None:
+        self.names.append(name)
+        self.rows.append(values.reshape(1, -1))
+
+    def match(self, item: Difference, target: torch.Tensor) -> _Match | None:
+        """The first that is the target (flat) up to a factor; a factor of one before others."""
+        known = torch.isfinite(target).nonzero().reshape(-1)
+        aim = target[known]
+        size = float(aim.abs().max()) if aim.numel() else 0.0
+        if not self.rows or size <= 10 * item.floor:
+            return None
+        limit = item.floor + 1e-7 * size
+        few = known[:: max(1, known.numel() // _SCREEN)]
+        table = torch.cat([row[:, few] for row in self.rows])
+        factors, rest = _fit(table, target[few])
+        near = (rest <= limit).nonzero().reshape(-1).tolist()
+        plain = [row for row in near if abs(abs(float(factors[row])) - 1) < 1e-6]
+        # Fewer than three elements have a factor with anything.
+        for row in plain + ([row for row in near if row not in plain] if aim.numel() >= 3 else []):
+            factor, left_over = _fit(self._row(row)[known][None], aim)
+            if float(left_over) <= limit:
+                return _Match(float(factor), self.names[row])
+        return None
+
+    def _row(self, number: int) -> torch.Tensor:
+        for block in self.rows:
+            if number < len(block):
+                return block[number]
+            number -= len(block)
+        raise IndexError(number)
+
+
+def _fit(table: torch.Tensor, aim: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best factor of each row, and the largest element that it leaves; NaN for rows of zeros."""
+    factors = (table @ aim) / (table * table).sum(1)
+    return factors, (aim - factors[:, None] * table).abs().amax(1)
 
 
 def composed(item: Difference) -> Named | None:
-    """A product of matrices, a reduction or a scan that equals what was returned."""
-    if not item.is_wrong or item.r.is_complex() or item.analytic.numel() > _LARGEST or item.r.numel() < 1:
+    """A product of matrices, a convolution, a reduction or a scan that equals what was returned."""
+    if not item.is_wrong or item.r.is_complex() or item.analytic.numel() > _LARGEST:
         return None
-    for family in (_matrix_products, _reduced, _scans):
-        candidates = list(family(item))
-        mine = _match(item, candidates, item.analytic)
-        if mine is not None:
-            theirs = _match(item, candidates, item.reference)
-            return _say(item, mine, theirs)
-        gap = _match(item, candidates, item.analytic - item.reference)
+    for family in (_matrix_products, _convolutions, _reduced, _scans):
+        candidates = _Candidates()
+        family(item, candidates)
+        mine = candidates.match(item, item.analytic.reshape(-1))
+        theirs = candidates.match(item, item.reference.reshape(-1))
+        if mine is not None and _ONES in mine.said:
+            return _without_incoming(item, mine)
+        if mine is not None and theirs is not None and mine.said != theirs.said:
+            return _both(item, mine, theirs)
+        gap = candidates.match(item, (item.analytic - item.reference).reshape(-1))
         if gap is not None:
-            return _say_gap(item, gap)
+            return _gap(item, gap)
+        if mine is not None:
+            return Named(
+                "wrong_formula",
+                f"the gradient for {item.name} is {mine.spelled()}, which is not the derivative",
+                {"returned": mine.spelled()},
+                f"{mine.spelled()} is what backward computes: differentiate forward again",
+            )
     return None
 
 
-def _match(item: Difference, candidates: list[Candidate], target: torch.Tensor) -> tuple[float, str] | None:
-    """The first candidate that is the target up to a factor; a factor of one before others."""
-    known = torch.isfinite(target)
-    if not bool(known.any()):
-        return None
-    aim = target[known]
-    size = float(aim.abs().max())
-    found: list[tuple[float, float, str]] = []
-    for said, values in candidates:
-        chosen = values[known]
-        power = float((chosen * chosen).sum())
-        if not 0 < power < float("inf") or size <= item.floor:
-            continue
-        factor = float((chosen * aim).sum()) / power
-        left_over = float((aim - factor * chosen).abs().max())
-        if left_over > item.floor + 1e-7 * size:
-            continue
-        plain = abs(abs(factor) - 1) < 1e-6
-        if aim.numel() >= 3 or plain:
-            found.append((0.0 if plain else 1.0, factor, said))
-    if not found:
-        return None
-    best = min(found, key=lambda triple: triple[0])
-    return best[1], best[2]
-
-
-def _with_factor(factor: float, said: str) -> str:
-    if abs(factor - 1) < 1e-6:
-        return said
-    return f"-{said}" if abs(factor + 1) < 1e-6 else f"{words.number(factor)} · {said}"
-
-
-def _say(item: Difference, mine: tuple[float, str], theirs: tuple[float, str] | None) -> Named:
-    returned = _with_factor(*mine)
-    numbers: dict[str, object] = {"returned": returned}
-    if theirs is None:
-        return Named(
-            "wrong_formula",
-            f"the gradient for {item.name} is {returned}, which is not the derivative",
-            numbers,
-            f"{returned} is what backward computes: differentiate forward again",
-        )
-    right = _with_factor(*theirs)
-    numbers["derivative"] = right
-    cause = "wrong_formula"
-    if mine[1].replace("ᵀ", "") == theirs[1].replace("ᵀ", ""):
-        cause = "transposed"
-    elif " of " in mine[1] and mine[1].partition(" of ")[2] == theirs[1].partition(" of ")[2]:
-        cause = "wrong_reduction"
+def _without_incoming(item: Difference, mine: _Match) -> Named:
     return Named(
-        cause,
-        f"the gradient for {item.name} is {returned}, the derivative is {right}",
-        numbers,
-        f"{returned} is returned where {right} belongs",
+        "ignores_grad_output",
+        f"the gradient for {item.name} is {mine.spelled()}: the incoming gradient is not in it, or only as one number",
+        {"returned": mine.spelled()},
+        "backward must use grad_output element by element, whatever it is: not assume ones, not reduce it",
     )
 
 
-def _say_gap(item: Difference, gap: tuple[float, str]) -> Named:
-    term = _with_factor(abs(gap[0]), gap[1])
-    if gap[0] < 0:
+def _both(item: Difference, mine: _Match, theirs: _Match) -> Named:
+    cause = "wrong_formula"
+    if mine.said.replace("ᵀ", "") == theirs.said.replace("ᵀ", ""):
+        cause = "transposed"
+    elif " of " in mine.said and mine.said.partition(" of ")[2] == theirs.said.partition(" of ")[2]:
+        cause = "wrong_reduction"
+    return Named(
+        cause,
+        f"the gradient for {item.name} is {mine.spelled()}, the derivative is {theirs.spelled()}",
+        {"returned": mine.spelled(), "derivative": theirs.spelled()},
+        f"{mine.spelled()} is returned where {theirs.spelled()} belongs",
+    )
+
+
+def _gap(item: Difference, gap: _Match) -> Named:
+    term = _Match(abs(gap.factor), gap.said).spelled()
+    if gap.factor < 0:
         return Named(
             "missing_term",
             f"the gradient for {item.name} is the derivative minus {term}: that term is missing (or its sign is wrong)",
-            {"term": term, "constant": gap[0]},
+            {"term": term, "constant": gap.factor},
             f"look for the part of the product rule that gives {term}",
         )
     return Named(
         "extra_term",
         f"the gradient for {item.name} is the derivative plus {term}: that term is too much (or its sign is wrong)",
-        {"term": term, "constant": gap[0]},
+        {"term": term, "constant": gap.factor},
         f"look for {term}: it is added once too often, or a term that cancels it is missing",
     )
 
 
-def _operands(item: Difference) -> list[Candidate]:
+Tensors = list[tuple[str, torch.Tensor]]
+
+
+def _operands(item: Difference) -> Tensors:
     """All tensors at hand but the incoming gradients."""
     evidence = item.evidence
     several = len(evidence.outputs) > 1
@@ -123,7 +160,7 @@ def _operands(item: Difference) -> list[Candidate]:
     return [(name, values) for name, values in found if values.is_floating_point()][:5]
 
 
-def _incoming(item: Difference) -> list[Candidate]:
+def _incoming(item: Difference) -> Tensors:
     several = len(item.evidence.cotangents) > 1
     return [
         (f"grad_output {i}" if several else "grad_output", g)
@@ -132,43 +169,80 @@ def _incoming(item: Difference) -> list[Candidate]:
     ][:2]
 
 
-def _matrix_products(item: Difference) -> Iterator[Candidate]:
+def _matrix_products(item: Difference, found: _Candidates) -> None:
     if len(item.shape) < 2:
         return
-    rows, columns = item.shape[-2:]
-    for g_name, g in _incoming(item):
+    incoming = _incoming(item)
+    incoming += [(_ONES, torch.ones_like(g)) for _, g in incoming[:1]]
+    for g_name, g in incoming:
         for name, values in _operands(item):
             if g.dim() < 2 or values.dim() < 2:
                 continue
-            for left, left_name, right, right_name in ((g, g_name, values, name), (values, name, g, g_name)):
-                for first, first_name in ((left, left_name), (left.mT, left_name + "ᵀ")):
-                    for second, second_name in ((right, right_name), (right.mT, right_name + "ᵀ")):
-                        if first.shape[-1] != second.shape[-2] or (first.shape[-2], second.shape[-1]) != (
-                            rows,
-                            columns,
-                        ):
-                            continue
-                        product = _multiplied(first, second, item.shape)
+            for left, right in (((g_name, g), (name, values)), ((name, values), (g_name, g))):
+                for first in _either_way(*left):
+                    for second in _either_way(*right):
+                        product = _multiplied(first[1], second[1], item.shape)
                         if product is not None:
-                            yield f"{first_name} @ {second_name}", product
+                            found.add(f"{first[0]} @ {second[0]}", product)
+
+
+def _either_way(name: str, values: torch.Tensor) -> Tensors:
+    return [(name, values), (f"{name}ᵀ", values.mT)]
 
 
 def _multiplied(first: torch.Tensor, second: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor | None:
+    if first.shape[-1] != second.shape[-2] or (first.shape[-2], second.shape[-1]) != shape[-2:]:
+        return None
     try:
         product = first @ second
-    except RuntimeError:
+    except RuntimeError:  # leading axes that don't go together
         return None
     if product.dim() > len(shape):
         product = product.sum(tuple(range(product.dim() - len(shape))))
     return product if tuple(product.shape) == shape else None
 
 
-def _terms(item: Difference, shape: tuple[int, ...]) -> Iterator[Candidate]:
+_CONVOLUTIONS: Final = {
+    3: (functional.conv1d, functional.conv_transpose1d),
+    4: (functional.conv2d, functional.conv_transpose2d),
+    5: (functional.conv3d, functional.conv_transpose3d),
+}
+
+
+def _convolutions(item: Difference, found: _Candidates) -> None:
+    """Gradients for the input of a convolution of stride 1, with the kernel one way or the other."""
+    axes = len(item.shape)
+    if axes not in _CONVOLUTIONS:
+        return
+    convolve, transposed = _CONVOLUTIONS[axes]
+    for g_name, g in _incoming(item):
+        for other in item.evidence.pairs:
+            kernel = other.value
+            if other is item.pair or kernel.dim() != axes or g.dim() != axes or not kernel.is_floating_point():
+                continue
+            total = [o - s + k - 1 for o, s, k in zip(g.shape[2:], item.shape[2:], kernel.shape[2:], strict=True)]
+            if any(pad < 0 or pad % 2 for pad in total):
+                continue
+            padding = tuple(pad // 2 for pad in total)
+            inner = tuple(k - 1 - pad for k, pad in zip(kernel.shape[2:], padding, strict=True))
+            ways = [("", kernel)]
+            if kernel.shape[0] == kernel.shape[1]:
+                ways.append((" with its channels exchanged", kernel.transpose(0, 1)))
+            for said, weight in ways:
+                if weight.shape[0] != g.shape[1] or weight.shape[1] != item.shape[1]:
+                    continue
+                name = f"{other.name}{said}"
+                found.add(f"the transposed convolution of {g_name} with {name}", transposed(g, weight, padding=padding))
+                if all(pad >= 0 for pad in inner):
+                    turned = convolve(g, weight.transpose(0, 1), padding=inner)
+                    found.add(f"the convolution of {g_name} with {name}, not turned round,", turned)
+
+
+def _terms(item: Difference, shape: tuple[int, ...]) -> Iterator[tuple[str, torch.Tensor]]:
     """Factors of the incoming gradient in a reduction, for each element of the output's shape."""
     yield "", torch.ones(shape, dtype=torch.float64)
     aligned = [(name, values) for name, tensor in _operands(item) for values in spreads(tensor, shape)][:4]
-    for name, values in aligned:
-        yield name, values
+    yield from aligned
     for name, values in aligned:
         yield f"{name}²", values * values
         yield f"|{name}|", values.abs()
@@ -176,112 +250,106 @@ def _terms(item: Difference, shape: tuple[int, ...]) -> Iterator[Candidate]:
         yield f"1 / {name}", 1 / values
         yield f"min({name}, 0)", values.clamp_max(0)
         yield f"max({name}, 0)", values.clamp_min(0)
-        for axes in axis_sets(shape)[:3]:
-            over = axes_words(axes, shape)
-            centred = values - values.mean(axes, keepdim=True)
-            deviation = (centred * centred).mean(axes, keepdim=True).sqrt()
-            yield f"({name} - its mean over {over})", centred
-            yield f"normalised {name} over {over}", centred / deviation
-            yield f"{name} / its root mean square over {over}", values / (values**2).mean(axes, keepdim=True).sqrt()
-            yield f"{name} / its norm over {over}", values / (values**2).sum(axes, keepdim=True).sqrt()
-            yield f"softmax of {name} over {over}", (values - values.amax(axes, keepdim=True)).exp()
     for one in range(len(aligned)):
         for two in range(one + 1, len(aligned)):
             yield f"{aligned[one][0]} · {aligned[two][0]}", aligned[one][1] * aligned[two][1]
             yield f"({aligned[one][0]} - {aligned[two][0]})", aligned[one][1] - aligned[two][1]
+    for name, values in aligned:
+        # A parameter that is broadcast is no data to normalise.
+        if 0 in values.stride():
+            continue
+        for axes in axis_sets(shape)[:3]:
+            over = axes_words(axes, shape)
+            centred = values - values.mean(axes, keepdim=True)
+            squares = (values * values).mean(axes, keepdim=True)
+            yield f"({name} - its mean over {over})", centred
+            yield f"normalised {name} over {over}", centred / (centred * centred).mean(axes, keepdim=True).sqrt()
+            yield f"{name} / its root mean square over {over}", values / squares.sqrt()
 
 
-def _reduced(item: Difference) -> Iterator[Candidate]:
+def _reduced(item: Difference, found: _Candidates) -> None:
     """Sums over the axes that a parameter is broadcast along, and what is taken for them."""
     for g_name, g in _incoming(item):
         shape = tuple(g.shape)
         if g.numel() <= item.analytic.numel() or g.numel() > _LARGEST:
             continue
-        ways = list(_ways(shape, item.shape))
-        if not ways:
+        kept_sets = _kept(shape, item.shape)
+        if not kept_sets:
             continue
+        names, tensors = [], []
         for term, values in _terms(item, shape):
-            said = f"{g_name} · {term}" if term else g_name
-            product = g * values
-            for how, reduce in ways:
-                yield f"{how} of {said}", reduce(product)
+            names.append(f"{g_name} · {term}" if term else g_name)
+            tensors.append(values)
+            if len(tensors) * g.numel() > _MOST_TERMS:
+                break
+        factors = torch.stack([values.expand(shape) for values in tensors])
+        products = factors * g
+        for kept in kept_sets:
+            gone = tuple(axis for axis in range(len(shape)) if axis not in kept)
+            _reduce(found, names, products, gone, shape)
+            # As if what comes in were all ones.
+            found.names += [f"the sum over {axes_words(gone, shape)} of {_ONES}{name[len(g_name) :]}" for name in names]
+            found.rows.append(factors.sum([axis + 1 for axis in gone]).reshape(len(names), -1))
 
 
-def _ways(shape: tuple[int, ...], to: tuple[int, ...]) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
-    """Ways to make a tensor of shape `to` from one of `shape`."""
+def _reduce(
+    found: _Candidates, names: list[str], products: torch.Tensor, gone: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    over = axes_words(gone, shape)
+    axes = [axis + 1 for axis in gone]
+    count = len(names)
+    found.names += [f"the sum over {over} of {name}" for name in names]
+    found.rows.append(products.sum(axes).reshape(count, -1))
+    for index, which in ((0, "first"), (-1, "last")):
+        picked = products.select(axes[0], index)
+        rest = [axis - 1 for axis in axes[1:]]
+        said = f"the {which} slice of axis {gone[0]}" + (
+            f", summed over {axes_words(gone[1:], shape)}," if len(gone) > 1 else ""
+        )
+        found.names += [f"{said} of {name}" for name in names]
+        found.rows.append((picked.sum(rest) if rest else picked).reshape(count, -1))
+    found.names += [f"the largest over {over} of {name}" for name in names]
+    found.rows.append(products.amax(axes).reshape(count, -1))
+
+
+def _kept(shape: tuple[int, ...], to: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The axes of `shape` that a tensor of shape `to` may have kept: by broadcasting, or by equal length."""
     count = len(shape)
-    kept_sets: list[tuple[int, ...]] = []
-    if len(to) <= count:
-        trailing = tuple(range(count - len(to), count))
-        kept_sets.append(tuple(axis for axis, length in zip(trailing, to, strict=True) if length > 1))
     long = tuple(length for length in to if length > 1)
+    found: list[tuple[int, ...]] = []
+    if len(to) <= count:
+        trailing = range(count - len(to), count)
+        found.append(tuple(axis for axis, length in zip(trailing, to, strict=True) if length > 1))
     if len(long) == 1:
-        kept_sets += [(axis,) for axis in range(count) if shape[axis] == long[0]]
-    for kept in dict.fromkeys(kept_sets):
-        if tuple(shape[axis] for axis in kept) != long:
-            continue
-        gone = tuple(axis for axis in range(count) if axis not in kept)
-        if not gone:
-            continue
-        over = axes_words(gone, shape)
-        yield f"the sum over {over}", _Reduction(gone, to, "sum")
-        yield f"the largest over {over}", _Reduction(gone, to, "largest")
-        for index, which in ((0, "first"), (-1, "last")):
-            yield f"the {which} slice of {over}", _Reduction(gone, to, "pick", index)
-            if len(gone) > 1:
-                rest = axes_words(gone[1:], shape)
-                yield f"the {which} index of axis {gone[0]}, summed over {rest},", _Reduction(gone, to, "half", index)
+        found += [(axis,) for axis in range(count) if shape[axis] == long[0]]
+    return [kept for kept in dict.fromkeys(found) if len(kept) < count and tuple(shape[axis] for axis in kept) == long]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reduction:
-    axes: tuple[int, ...]
-    to: tuple[int, ...]
-    how: Literal["sum", "largest", "pick", "half"]
-    index: int = 0
-
-    def __call__(self, values: torch.Tensor) -> torch.Tensor:
-        if self.how == "sum":
-            reduced = values.sum(self.axes)
-        elif self.how == "largest":
-            reduced = values.amax(self.axes)
-        elif self.how == "pick":
-            reduced = _picked(values, self.axes, self.index)
-        else:
-            # The first of the reduced axes loses its place: those behind it move up by one.
-            reduced = values.select(self.axes[0], self.index).sum(tuple(axis - 1 for axis in self.axes[1:]))
-        return reduced.reshape(self.to)
-
-
-def _picked(values: torch.Tensor, axes: tuple[int, ...], index: int) -> torch.Tensor:
-    for axis in reversed(axes):
-        values = values.select(axis, index)
-    return values
-
-
-def _scans(item: Difference) -> Iterator[Candidate]:
-    """Running sums from either end, with and without the element itself, and sums that are handed to all."""
+def _scans(item: Difference, found: _Candidates) -> None:
+    """Running sums from either end, with and without the element itself."""
     shape = item.shape
     for g_name, tensor in _incoming(item):
         for g in spreads(tensor, shape):
-            for term, values in _short_terms(item, shape):
-                product = g * values
-                said = f"{g_name} · {term}" if term else g_name
-                for axis in range(len(shape)):
-                    if shape[axis] < 3:
-                        continue
-                    forwards = product.cumsum(axis)
-                    backwards = product.flip(axis).cumsum(axis).flip(axis)
-                    yield f"the running sum along axis {axis} of {said}", forwards
-                    yield f"the running sum from the end along axis {axis} of {said}", backwards
-                    yield f"the running sum without its last term along axis {axis} of {said}", forwards - product
-                    yield (
-                        f"the running sum from the end without its last term along axis {axis} of {said}",
-                        backwards - product,
-                    )
+            names, factors = zip(*_short_terms(item, shape), strict=True)
+            products = torch.stack(factors) * g
+            said = [f"{g_name} · {name}" if name else g_name for name in names]
+            for axis in range(len(shape)):
+                if shape[axis] < 3:
+                    continue
+                sums = products.cumsum(axis + 1)
+                total = sums.select(axis + 1, -1).unsqueeze(axis + 1)
+                for form, values in (
+                    ("the running sum", sums),
+                    ("the running sum from the end", total - sums + products),
+                    ("the running sum, itself left out,", sums - products),
+                    ("the running sum from the end, itself left out,", total - sums),
+                    ("the sum", total.expand_as(sums)),
+                ):
+                    found.names += [f"{form} along axis {axis} of {name}" for name in said]
+                    found.rows.append(values.reshape(len(said), -1))
 
 
-def _short_terms(item: Difference, shape: tuple[int, ...]) -> Iterator[Candidate]:
+def _short_terms(item: Difference, shape: tuple[int, ...]) -> Iterator[tuple[str, torch.Tensor]]:
     yield "", torch.ones(shape, dtype=torch.float64)
     for name, tensor in _operands(item)[:3]:
         for values in spreads(tensor, shape):

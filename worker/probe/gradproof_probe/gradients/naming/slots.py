@@ -35,34 +35,33 @@ def swapped(wrong: Sequence[Difference], evidence: Evidence) -> Named | None:
     return None
 
 
-def other_outputs(wrong: Sequence[Difference], evidence: Evidence) -> Named | None:
-    """Cotangents of several outputs left out, doubled or taken for each other. Asks the reference."""
-    if evidence.pull_back is None or len(evidence.cotangents) < 2:
-        return None
-    zeros = tuple(torch.zeros_like(item) for item in evidence.cotangents)
+def other_outputs(item: Difference) -> Named | None:
+    """Cotangents of several outputs left out or taken for each other. Asks the reference."""
+    evidence = item.evidence
     given = evidence.cotangents
-    for item in wrong:
-        for left_out in range(len(given)):
-            reduced = (*given[:left_out], zeros[left_out], *given[left_out + 1 :])
-            if item.equals(evidence.pull_back(reduced)[item.place]):
+    if evidence.pull_back is None or len(given) < 2 or not item.is_wrong:
+        return None
+    for left_out in range(len(given)):
+        reduced = (*given[:left_out], torch.zeros_like(given[left_out]), *given[left_out + 1 :])
+        if item.equals(evidence.pull_back(reduced)[item.place]):
+            return Named(
+                "missing_term",
+                f"the gradient for {item.name} lacks what comes in through output {left_out}",
+                {"output": left_out},
+                f"backward doesn't use the incoming gradient of output {left_out}",
+            )
+    for one in range(len(given)):
+        for two in range(one + 1, len(given)):
+            if given[one].shape != given[two].shape:
+                continue
+            exchanged = list(given)
+            exchanged[one], exchanged[two] = exchanged[two], exchanged[one]
+            if item.equals(evidence.pull_back(tuple(exchanged))[item.place]):
                 return Named(
-                    "missing_term",
-                    f"the gradient for {item.name} lacks what comes in through output {left_out}",
-                    {"output": left_out},
-                    f"backward doesn't use the incoming gradient of output {left_out}",
+                    "swapped_grad_outputs",
+                    f"the gradient for {item.name} takes the incoming gradients of outputs {one} and {two} for each "
+                    "other",
+                    {"outputs": [one, two]},
+                    "the arguments of backward come in the order of forward's outputs",
                 )
-        for one in range(len(given)):
-            for two in range(one + 1, len(given)):
-                if given[one].shape != given[two].shape:
-                    continue
-                exchanged = list(given)
-                exchanged[one], exchanged[two] = exchanged[two], exchanged[one]
-                if item.equals(evidence.pull_back(tuple(exchanged))[item.place]):
-                    return Named(
-                        "swapped_grad_outputs",
-                        f"the gradient for {item.name} takes the incoming gradients of outputs {one} and {two} for "
-                        "each other",
-                        {"outputs": [one, two]},
-                        "the arguments of backward come in the order of forward's outputs",
-                    )
     return None

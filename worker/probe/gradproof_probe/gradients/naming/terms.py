@@ -33,7 +33,8 @@ def coupled(item: Difference) -> Named | None:
         return None
     d = item.analytic - item.reference
     bases = _bases(item)
-    for axes in axis_sets(item.shape):
+    # The more axes share one number, the more the description explains.
+    for axes in sorted(axis_sets(item.shape), key=lambda axes: -len(axes)):
         rows = _rows(d, axes)
         count, length = rows.shape
         stacked = torch.stack([_rows(basis.values, axes) for basis in bases])
@@ -64,7 +65,9 @@ def _bases(item: Difference) -> list[_Aligned]:
     for other in evidence.pairs:
         if other is not item.pair:
             found += [_Aligned(other.name, values) for values in spreads(other.value, item.shape)]
-    # Products make the terms of weighted normalisations: output · weight.
+    for place, output in enumerate(evidence.outputs):
+        if tuple(output.shape) == item.shape and not output.is_complex():
+            found.append(_Aligned(f"exp(output{f' {place}' if several else ''})", output.clamp_max(80).exp()))
     return [basis for basis in found if not basis.values.is_complex()][:8]
 
 
@@ -234,6 +237,8 @@ def slice_ratios(item: Difference) -> Named | None:
         said, meaning = _progression(told, index)
         if bool(((told - told[0]).abs() <= 1e-6 * told[0].abs()).all()):
             continue
+        if not said and bool(((told - 1).abs() <= 1e-9).any()):
+            continue  # some slices are right: that is about places
         low, high = float(told.min()), float(told.max())
         return Named(
             "scaled_gradient",
@@ -252,3 +257,60 @@ def _progression(factors: torch.Tensor, index: torch.Tensor) -> tuple[str, str]:
             number = "" if words.same(factor, 1.0) else f"{words.number(factor)} · "
             return f", {number}{said}", said
     return "", ""
+
+
+def mixed(item: Difference) -> Named | None:
+    """Both gradients are u minus a mean minus a projection, row by row, with different u: a weight was left out."""
+    if not item.is_wrong or not item.complete or item.r.is_complex() or item.r.numel() < 6:
+        return None
+    sources = _sources(item)
+    for axes in axis_sets(item.shape)[:3]:
+        x = _rows(item.pair.value, axes)
+        if x.shape[1] < 5 or not sources:
+            continue
+        free = _Free(x)
+        made = torch.stack([free.of(_rows(source.values, axes)) for source in sources])
+        mine = _source_of(item, free.of(_rows(item.analytic, axes)), made, sources)
+        theirs = _source_of(item, free.of(_rows(item.reference, axes)), made, sources)
+        if mine is None or theirs is None or mine == theirs:
+            continue
+        over = axes_words(axes, item.shape)
+        return Named(
+            "wrong_formula",
+            f"the gradient for {item.name} is made of {mine} where {theirs} belongs (both less a mean and a projection "
+            f"over {over})",
+            {"returned": mine, "derivative": theirs, "axis": axes[0]},
+            f"start from {theirs} instead of {mine}",
+        )
+    return None
+
+
+def _sources(item: Difference) -> list[_Aligned]:
+    bases = _bases(item)
+    incoming = [basis for basis in bases if basis.name.startswith("grad_output")]
+    others = [basis for basis in bases if not basis.name.startswith(("grad_output", "exp", "1"))]
+    found = list(incoming)
+    for g in incoming:
+        found += [_Aligned(f"{g.name} · {basis.name}", g.values * basis.values) for basis in others]
+    return found
+
+
+class _Free:
+    """Takes from each row its part along ones and along x."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        centred = x - x.mean(1, keepdim=True)
+        self._along = centred / centred.norm(dim=1, keepdim=True).clamp_min(1e-300)
+
+    def of(self, rows: torch.Tensor) -> torch.Tensor:
+        centred = rows - rows.mean(1, keepdim=True)
+        return centred - (centred * self._along).sum(1, keepdim=True) * self._along
+
+
+def _source_of(item: Difference, rows: torch.Tensor, made: torch.Tensor, sources: list[_Aligned]) -> str | None:
+    """The first source that gives `rows`, each row with a factor of its own."""
+    power = (made * made).sum(2, keepdim=True)
+    factors = (made * rows).sum(2, keepdim=True) / power.clamp_min(1e-300)
+    left_over = (rows - factors * made).abs().amax((1, 2))
+    limit = item.floor + 1e-8 * item.scale
+    return next((source.name for source, rest in zip(sources, left_over.tolist(), strict=True) if rest <= limit), None)

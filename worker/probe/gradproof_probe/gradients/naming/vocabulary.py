@@ -44,6 +44,12 @@ _FUNCTIONS: Final[tuple[tuple[str, int, Callable[[torch.Tensor], torch.Tensor]],
     ("normal distribution({})", 3, torch.special.ndtr),
     ("softplus({})", 3, torch.nn.functional.softplus),
     ("(1 + |{}|)", 3, lambda v: 1 + v.abs()),
+    ("exp(-{}²)", 3, lambda v: torch.exp(-v * v)),
+    ("sigmoid'({})", 3, lambda v: torch.sigmoid(v) * torch.sigmoid(-v)),
+    ("{0} · sigmoid'({0})", 4, lambda v: v * torch.sigmoid(v) * torch.sigmoid(-v)),
+    ("{0} · normal density({0})", 4, lambda v: v * torch.exp(-0.5 * v * v) / math.sqrt(2 * math.pi)),
+    ("{0} · exp(-{0}²)", 4, lambda v: v * torch.exp(-v * v)),
+    ("{0} · (1 - {0})", 3, lambda v: v * (1 - v)),
 )
 
 

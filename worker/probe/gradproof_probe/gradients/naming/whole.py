@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from gradproof_probe.gradients.naming import words
 from gradproof_probe.gradients.naming.difference import Difference
 from gradproof_probe.gradients.naming.pairs import Named
+from gradproof_probe.gradients.naming.shapes import spreads
 
 _NOT_FINITE_HINT: Final = "look for a division, logarithm or root of something that can be zero, or inf - inf"
 _MISSING_HINT: Final = (
@@ -39,7 +41,7 @@ def missing(item: Difference) -> Named | None:
     """Zero everywhere."""
     if not item.is_wrong or bool((item.a.abs() > 1e-12 * item.scale).any()):
         return None
-    if not item.complete and bool((item.analytic.nan_to_num().abs() > 1e-12 * item.scale).any()):
+    if not item.complete and not item.narrowed and bool((item.analytic.nan_to_num().abs() > 1e-12 * item.scale).any()):
         return None
     largest = float(item.r.abs().max())
     return Named(
@@ -165,6 +167,14 @@ def conjugate(item: Difference) -> Named | None:
             {},
             "look for a `.conj()` that is missing and a sign",
         )
+    for name, values in _complex_factors(item):
+        if item.explains((item.a * values.conj() - item.r * values) / values.abs().clamp_min(1e-300)):
+            return Named(
+                "missing_conjugate",
+                f"the gradient for {item.name} has {name} as a factor where its complex conjugate belongs",
+                {"factor": name},
+                f"a gradient is grad_output times the conjugate of the derivative: use {name}.conj()",
+            )
     for part, values, lost in (("real", item.r.real, "imaginary"), ("imaginary", 1j * item.r.imag, "real")):
         if item.explains(item.a - values):
             return Named(
@@ -174,3 +184,13 @@ def conjugate(item: Difference) -> Named | None:
                 "look for `.real`, `.imag`, `.abs()` or a cast to a real dtype",
             )
     return None
+
+
+def _complex_factors(item: Difference) -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors that the derivative may be a product with, at the known coordinates."""
+    evidence = item.evidence
+    named = [(pair.name, pair.value) for pair in evidence.pairs] + [("output", output) for output in evidence.outputs]
+    for name, tensor in named:
+        if tensor.is_complex():
+            for values in spreads(tensor, item.shape):
+                yield name, item.pick(values)

@@ -117,6 +117,8 @@ def _lengths(pair: GradientPair, evidence: Evidence) -> list[tuple[int, str]]:
     if len(shape) > 1:
         found.setdefault(math.prod(shape), "its number of elements")
     for output in evidence.outputs:
+        if output.numel() > math.prod(shape) > 0 and output.numel() % math.prod(shape) == 0:
+            found.setdefault(output.numel() // math.prod(shape), "the number of outputs that each element goes into")
         for axis, length in enumerate(output.shape):
             found.setdefault(length, f"the length of axis {axis} of the output")
         found.setdefault(output.numel(), "the number of elements of the output")
