@@ -84,8 +84,8 @@ precision: $(STAMP) ## findings per rule on ten packages, and a random sample to
 fuzz: $(STAMP) ## 10,000 mutated real files through the analyzer (ARGS="--count 500")
 	$(BIN)/python -m benchmarks.static_fuzz $(ARGS) $(PACKAGES)
 
-bench-gradient: $(STAMP) ## the gradient check against slow and fast gradcheck on wrong and right Functions
-	$(BIN)/python -m benchmarks.gradient
+bench-gradient: $(STAMP) ## our gradient check against gradcheck on right and wrong Functions (ARGS="--quick --jobs 2")
+	$(BIN)/python -m benchmarks.gradient $(ARGS)
 
 mutants: $(STAMP) ## break every condition of every rule, and see whether its examples notice (ARGS=--survivors)
 	$(BIN)/python -m tools.mutants $(ARGS)

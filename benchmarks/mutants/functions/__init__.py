@@ -1,0 +1,1 @@
+"""The right Functions, a module a family. Importing one enlists its Functions."""
