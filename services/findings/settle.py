@@ -19,7 +19,7 @@ from services.findings.model import SettledFinding, Settlement, TargetResult
 from services.findings.searches import Search, SearchOutcome, searches
 from services.findings.spans import Spans
 from services.reports.document import CheckInfo, TriageState
-from services.reports.gradient_evidence import gradient_evidence
+from services.reports.gradient_evidence import gradient_evidence, unexecuted_lines
 
 _T = TypeVar("_T")
 
@@ -209,7 +209,7 @@ def _by_search(finding: Finding, searched: Sequence[_Run], outcome: SearchOutcom
             evidence | shown,
         )
     said = check.diagnosis.text if check.diagnosis else check.summary
-    given = f" Input: {_sentence(told.given)}" if told.given else ""
+    given = f" Input: {_sentence(told.given)}" if told.given and told.given not in said else ""
     return Settlement("confirmed", f"{who} was aimed at this and hit it: {_sentence(said)}{given}", evidence | shown)
 
 
@@ -253,7 +253,7 @@ def _can_speak_of(check: CheckInfo, finding: Finding) -> bool:
 
 
 def _by_passing(finding: Finding, runs: Sequence[_Run]) -> Settlement | None:
-    run = _first(run for run in runs if run.check.verdict == "pass" and _aims(run, finding))
+    run = _first(run for run in runs if run.check.verdict == "pass" and _refutes(run, finding))
     if run is None:
         return None
     return Settlement(
@@ -294,10 +294,11 @@ def _not_exercised(finding: Finding, around: Sequence[TargetResult], runs: Seque
             )
     passed = _first(run for run in runs if run.check.verdict == "pass")
     if passed is not None:
+        missed = _line_is_unexecuted(passed.check, finding)
+        because = "nothing that it tried came to this line" if missed else "it can pass with what this rule warns of"
         return Settlement(
             "not_exercised",
-            f"{passed.check.check} passed on {passed.target.declaration.name}, but on ordinary inputs in an ordinary "
-            "call: it does not search for what this rule warns of.",
+            f"{passed.check.check} passed on {passed.target.declaration.name}, but {because}.",
             _evidence(passed),
         )
     stopped = _first(target for target in around if target.not_run_reason)
@@ -320,10 +321,31 @@ def _near(finding: Finding) -> tuple[int, int]:
     return finding.region.start_line - _LINE_SLACK, finding.region.end_line + _LINE_SLACK
 
 
-def _aims(run: _Run, finding: Finding) -> bool:
+def _refutes(run: _Run, finding: Finding) -> bool:
     """Whether the check could not have passed with the fault that the rule suspects."""
-    aim = AIMS.get(finding.rule)
-    return aim is not None and run.check.check in aim.refuted_by and run.target.declaration.kind is aim.kind
+    aim, check = AIMS.get(finding.rule), run.check
+    if aim is None or run.target.declaration.kind is not aim.kind:
+        return False
+    if check.check in aim.refuted_by:
+        return True
+    # Only of backward is it known which lines were executed; and of the situations, that they were all tried.
+    return (
+        check.check in aim.searched_by
+        and finding.symbol.rpartition(".")[2] == "backward"
+        and _tried_everything(check)
+        and not _line_is_unexecuted(check, finding)
+    )
+
+
+def _tried_everything(check: CheckInfo) -> bool:
+    """Whether a gradient check went through all of its situations: without time there are only ordinary calls."""
+    number = check.evidence.get("situations")
+    return isinstance(number, int) and number > 0 and not check.evidence.get("stopped")
+
+
+def _line_is_unexecuted(check: CheckInfo, finding: Finding) -> bool:
+    lines = unexecuted_lines(check.evidence) or ()
+    return any(finding.region.start_line <= line <= finding.region.end_line for line in lines)
 
 
 def _evidence(run: _Run) -> dict[str, object]:

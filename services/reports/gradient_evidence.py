@@ -93,7 +93,7 @@ def gradient_evidence(evidence: Mapping[str, object]) -> GradientEvidence:
         by_design=_text(evidence.get("by_design")),
         unexecuted_lines=unexecuted_lines(evidence) or (),
         given=in_words(evidence.get("input")),
-        birth=in_words(evidence.get("birth")),
+        birth=_birth(evidence.get("birth")),
         jacobians=read_jacobians(evidence.get("jacobians")),
     )
 
@@ -132,6 +132,20 @@ def in_words(value: object) -> str | None:
         ]
         return shorten(", ".join(said), _LONGEST_TEXT) or None
     return _text(value)
+
+
+def _birth(value: object) -> str | None:
+    """Where the first value that isn't finite was made: `nan in the backward of div, pkg/a.py:4`."""
+    operation = _text(value.get("operation")) if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or operation is None:
+        return in_words(value)
+    born = value.get("value")
+    said = f"{born} in " if isinstance(born, str) and born in {"nan", "inf"} else ""
+    said += f"the backward of {operation}" if value.get("phase") == "backward" else operation
+    path, line = _text(value.get("path")), value.get("line")
+    if path is not None and isinstance(line, int):
+        said += f", {path}:{line}"
+    return shorten(said, _LONGEST_TEXT)
 
 
 def _text(value: object) -> str | None:

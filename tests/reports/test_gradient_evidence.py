@@ -30,11 +30,16 @@ def test_the_facts_come_in_the_order_in_which_a_person_asks_for_them() -> None:
 def test_the_birth_of_a_nan_and_the_input_that_made_it_are_told() -> None:
     evidence = {
         "input": {"argument": "x", "kind": "a row of zeros"},
-        "birth": {"path": "pkg/a.py", "line": 18, "operation": "DivBackward0", "details": ["left", "out"]},
+        "birth": {"path": "pkg/a.py", "line": 18, "operation": "div", "phase": "backward", "value": "nan"},
     }
     assert gradient_evidence(evidence).facts() == (
         ("input", "argument x, kind a row of zeros"),
-        ("born", "path pkg/a.py, line 18, operation DivBackward0"),
+        ("born", "nan in the backward of div, pkg/a.py:18"),
+    )
+    forward = {"path": None, "line": None, "operation": "sqrt", "phase": "forward", "details": ["left", "out"]}
+    assert gradient_evidence({"birth": forward}).facts() == (("born", "sqrt"),)
+    assert gradient_evidence({"birth": {"node": "DivBackward0", "line": 4}}).facts() == (
+        ("born", "node DivBackward0, line 4"),
     )
     assert gradient_evidence({"input": "x = zeros(2, 3)"}).facts() == (("input", "x = zeros(2, 3)"),)
 

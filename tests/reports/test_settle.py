@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from analyzer import registry
 from analyzer.findings import Region, TargetKind
+from services.findings.aims import AIMS
 from services.findings.settle import settle
 from services.reports.document import CheckInfo, Diagnosis
 from tests.reports.samples import arity, check, failing, finding, norm, target
@@ -81,14 +83,94 @@ def test_gradcheck_that_holds_on_an_autograd_function_refutes_a_doubt_about_its_
 def test_gradcheck_that_could_hold_with_the_fault_does_not_refute_it() -> None:
     (settled,) = settle([finding(settled_by=("gradcheck",))], [norm()])
     assert settled.settlement.verdict == "not_exercised"
-    assert "does not search for what this rule warns of" in settled.settlement.reason
+    assert "it can pass with what this rule warns of" in settled.settlement.reason
 
 
 @pytest.mark.parametrize("rule", ["GP302", "GP307"])
 def test_gradcheck_does_not_refute_a_doubt_about_what_happens_to_an_input_afterwards(rule: str) -> None:
     (settled,) = settle([arity(rule=rule)], [target()])
     assert settled.settlement.verdict == "not_exercised"
-    assert "in an ordinary call" in settled.settlement.reason
+    assert "it can pass with what this rule warns of" in settled.settlement.reason
+
+
+def tried(**changes: Any) -> CheckInfo:
+    """A passing gradcheck that went through 40 situations and executed all of backward."""
+    return check(evidence={"situations": 40} | changes)
+
+
+def test_gradcheck_that_tried_everything_refutes_a_doubt_about_a_line_of_backward_that_it_came_by() -> None:
+    (settled,) = settle([arity(rule="GP306")], [target(checks=(tried(),))])
+    assert settled.settlement.verdict == "not_reproduced"
+    (elsewhere,) = settle([arity(rule="GP306")], [target(checks=(tried(unexecuted_lines=[12]),))])
+    assert elsewhere.settlement.verdict == "not_reproduced"
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        tried(unexecuted_lines=[13]),
+        tried(situations=0),
+        tried(situations="all"),
+        tried(stopped="the time limit was near"),
+        check(),
+    ],
+)
+def test_a_pass_that_did_not_come_by_the_line_or_did_not_try_everything_refutes_nothing(passing: CheckInfo) -> None:
+    (settled,) = settle([arity(rule="GP306")], [target(checks=(passing,))])
+    assert settled.settlement.verdict == "not_exercised"
+
+
+def test_a_pass_says_nothing_of_lines_whose_execution_nobody_watched() -> None:
+    forward = arity(rule="GP314", symbol="pkg.a.Square.forward")
+    (settled,) = settle([forward], [target(checks=(tried(),))])
+    assert settled.settlement.verdict == "not_exercised"
+    (of_a_module,) = settle([arity(rule="GP306")], [target(kind=TargetKind.MODULE, checks=(tried(),))])
+    assert of_a_module.settlement.verdict == "not_exercised"
+
+
+def test_a_pass_that_never_came_to_the_line_says_so() -> None:
+    (settled,) = settle([arity(rule="GP306")], [target(checks=(tried(unexecuted_lines=[13]),))])
+    assert settled.settlement.reason == (
+        "gradcheck passed on pkg.a:Square, but nothing that it tried came to this line."
+    )
+
+
+@pytest.mark.parametrize(
+    ("identifier", "name", "cause"),
+    [
+        ("GP302", "gradcheck", "stale_saved_value"),
+        ("GP306", "gradcheck", "grad_output_mutated"),
+        ("GP307", "gradcheck", "input_mutated"),
+        ("GP309", "gradcheck", "unused_output"),
+        ("GP311", "gradgradcheck", "wrong_second_order"),
+        ("GP314", "gradcheck", "state_outside_ctx"),
+        ("GP315", "gradcheck", "random_backward"),
+        ("GP317", "gradcheck", "grad_output_layout"),
+        ("GP321", "gradgradcheck", "wrong_second_order"),
+        ("GP324", "gradcheck", "ignores_grad_output"),
+        ("GP305", "gradcheck", "swapped_gradients"),
+        ("GP333", "gradcheck", "wrong_formula"),
+    ],
+)
+def test_a_finding_is_confirmed_by_the_cause_that_its_fault_leads_to(identifier: str, name: str, cause: str) -> None:
+    suspected = arity(rule=identifier, settled_by=(name,))
+    for verdict, said in (("confirmed", cause), ("not_exercised", "forward_mode")):
+        failed = failing(check=name, diagnosis=Diagnosis(cause=said, text="…"), path="pkg/a.py", line=13)
+        (settled,) = settle([suspected], [target(checks=(failed,))])
+        assert settled.settlement.verdict == verdict
+
+
+def test_every_rule_that_a_gradient_check_settles_says_what_its_fault_looks_like() -> None:
+    gradient_checks = {"gradcheck", "gradgradcheck", "nan_gradient"}
+    without = {rule.id for rule in registry.all_rules() if gradient_checks & set(rule.settled_by)} - set(AIMS)
+    assert without == set()
+
+
+def test_what_refutes_a_rule_is_a_check_that_the_rule_names() -> None:
+    for identifier, aim in AIMS.items():
+        named = registry.rule(identifier)
+        assert named is not None
+        assert {*aim.refuted_by, *aim.searched_by} <= {*named.settled_by, *aim.also}
 
 
 def test_one_failing_device_outweighs_a_passing_one() -> None:
@@ -181,7 +263,7 @@ def hit(**changes: Any) -> CheckInfo:
         "evidence": {
             "hypotheses": [hypothesis],
             "input": "x = zeros(1, 3): a padding row",
-            "birth": {"path": "pkg/a.py", "line": 18, "operation": "DivBackward0"},
+            "birth": {"path": "pkg/a.py", "line": 18, "operation": "div", "phase": "backward"},
         },
     }
     return searched("confirmed", **values | changes)
@@ -195,7 +277,7 @@ def test_a_search_that_hits_confirms_its_finding_with_the_input_and_the_birth() 
         "Input: x = zeros(1, 3): a padding row."
     )
     assert settled.settlement.evidence["input"] == "x = zeros(1, 3): a padding row"
-    assert settled.settlement.evidence["birth"] == "path pkg/a.py, line 18, operation DivBackward0"
+    assert settled.settlement.evidence["birth"] == "the backward of div, pkg/a.py:18"
 
 
 def test_a_search_that_hits_another_finding_does_not_confirm_this_one() -> None:
