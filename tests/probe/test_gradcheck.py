@@ -59,7 +59,7 @@ def test_parameters_and_every_input_are_differentiated(textbook: Spoken) -> None
 
 INNOCENT = {
     "StraightThroughRound": ("autograd_function", "inconclusive", "straight_through"),
-    "ReverseGradient": ("autograd_function", "inconclusive", "scaled_gradient"),
+    "ReverseGradient": ("autograd_function", "inconclusive", "gradient_transform"),
     "Domain": ("module", "inconclusive", "scaled_gradient"),
     "Quantised": ("module", "inconclusive", None),
     "DetachedScale": ("module", "inconclusive", "stop_gradient"),

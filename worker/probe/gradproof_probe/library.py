@@ -19,13 +19,14 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.checks.base import Verdict
+from gradproof_probe.gradients.clues import Clues, clues_from_hints
 from gradproof_probe.gradients.examination import Examination, Examiner
 from gradproof_probe.gradients.experiment import Experiment
 from gradproof_probe.gradients.explanation import Explainer
+from gradproof_probe.gradients.whole_calls import CallableCall, FunctionCall, inner_fault
 from gradproof_probe.trees import transform
 
 DEFAULT_BUDGET_S: Final = 30.0
-MOST_HINTS: Final = 8
 
 
 class GradientError(AssertionError):
@@ -73,64 +74,70 @@ def check_gradients(
     *,
     budget_s: float | None = None,
     seed: int = 0,
-    hints: Iterable[float] | None = None,
+    hints: Iterable[Any] | None = None,
 ) -> GradientReport:
-    """Compare the gradient of `fn` at `inputs` with the derivative of what it computes.
+    """Is the gradient of `fn` the derivative of what it computes: at `inputs`, and in what else a caller may do?
 
     `fn`: a callable, a module (it is copied, and its parameters are checked too) or an `autograd.Function` subclass.
     `inputs`: its positional arguments; floating tensors of any shape and dtype are promoted to float64 and
-    differentiated, everything else is handed on. `hints`: values that `fn` compares its input with; the first
-    floating input is then also placed on both sides of each. `budget_s`: after so many seconds no new step is begun.
+    differentiated (those marked `requires_grad`, if any is), everything else is handed on. `hints`: numbers that `fn`
+    compares something with, or conditions as source (`"x.numel() > 65536"`); they are tried besides those that its
+    own source gives. `budget_s`: after so many seconds no new step is begun.
 
     Never raises for a fault of `fn`: that is the report. Global generators are left as they were.
     """
     deadline = time.monotonic() + (DEFAULT_BUDGET_S if budget_s is None else budget_s)
+    clues = clues_from_hints(hints) if hints is not None else None
     before = random.getstate()
     with torch.random.fork_rng(devices=[]):
         try:
-            examinations = [
-                _examine(fn, list(point), seed, deadline)
-                for point in _points(list(inputs), list(hints or ())[:MOST_HINTS])
-            ]
+            found = _examine(fn, list(inputs), seed, deadline, clues)
         finally:
             random.setstate(before)
-    return _report(examinations)
+    return _report(found)
 
 
-def _points(inputs: list[Any], hints: list[float]) -> Iterable[list[Any]]:
-    yield inputs
-    first = next((i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor) and v.is_floating_point()), None)
-    if first is None:
-        return
-    for hint in hints:
-        value = inputs[first].detach().to(torch.float64)
-        # Half of the elements below, half above: alternating, at least a tenth away, so that no step crosses the value.
-        side = torch.where(torch.arange(value.numel()).reshape(value.shape) % 2 == 0, 1.0, -1.0)
-        yield [*inputs[:first], (hint + side * (0.1 + value.abs())).to(inputs[first].dtype), *inputs[first + 1 :]]
-
-
-def _examine(fn: Any, inputs: list[Any], seed: int, deadline: float) -> Examination:
-    function: Any = fn if inspect.isclass(fn) and issubclass(fn, torch.autograd.Function) else None
+def _examine(fn: Any, inputs: list[Any], seed: int, deadline: float, clues: Clues | None) -> Examination:
+    root = Path("/")  # any file may be the caller's; torch's and the probe's own are left out where lines are named
+    if inspect.isclass(fn) and issubclass(fn, torch.autograd.Function):
+        return FunctionCall(fn, inputs, source_root=root, seed=seed, deadline=deadline, clues=clues).examine()
 
     def make(precision: torch.dtype | None) -> Experiment:
         module = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else None
-        call = function.apply if function is not None else (module if module is not None else fn)
         args = [transform(value, lambda tensor: tensor.detach().clone()) for value in inputs]
-        return Experiment(call, args, {}, module, seed=seed, precision=precision)
+        return Experiment(module if module is not None else fn, args, {}, module, seed=seed, precision=precision)
 
-    root = Path("/")  # any file may be the caller's; torch's and the probe's own are left out where lines are named
-    found = Examiner(make, source_root=root, seed=seed, deadline=deadline, function=function).examine()
-    if function is not None:
+    found = Examiner(make, source_root=root, seed=seed, deadline=deadline).examine()
+    found = Explainer(make, source_root=root, seed=seed, deadline=deadline).explain(found)
+    if found.verdict not in ("pass", "inconclusive"):
         return found
-    return Explainer(make, source_root=root, seed=seed, deadline=deadline).explain(found)
+    return _inside(fn, make, inputs, found, (root, seed, deadline, clues))
 
 
-def _report(examinations: list[Examination]) -> GradientReport:
-    order: tuple[Verdict, ...] = ("fail", "error", "pass", "inconclusive")
-    decisive = min(examinations, key=lambda item: order.index(item.verdict))
-    failures = tuple(
-        Failure("gradcheck", item.cause, item.text, dict(item.numbers), item.worst)
-        for item in examinations
-        if item.verdict == "fail"
+def _inside(
+    fn: Any,
+    make: Callable[[torch.dtype | None], Experiment],
+    inputs: list[Any],
+    found: Examination,
+    given: tuple[Path, int, float, Clues | None],
+) -> Examination:
+    """What the custom Functions that it goes through do in other situations than this one call."""
+    root, seed, deadline, clues = given
+    if not isinstance(fn, torch.nn.Module):
+        call = CallableCall(fn, inputs, source_root=root, seed=seed, deadline=deadline, clues=clues)
+        functions = [item.function for item in call.functions()]
+        whole = call.examine(functions) if functions or clues is not None else None
+        if whole is not None:
+            return whole
+        if not functions:
+            return found
+    fault = inner_fault(make, source_root=root, seed=seed, deadline=deadline, scope="all")
+    return found if fault is None else fault
+
+
+def _report(found: Examination) -> GradientReport:
+    check = "gradgradcheck" if found.cause == "wrong_second_order" else "gradcheck"
+    failures = (
+        (Failure(check, found.cause, found.text, dict(found.numbers), found.worst),) if found.verdict == "fail" else ()
     )
-    return GradientReport(decisive.verdict, decisive.text, failures, dict(decisive.evidence))
+    return GradientReport(found.verdict, found.text, failures, dict(found.evidence))

@@ -9,10 +9,11 @@ import torch
 
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
 from gradproof_probe.gradients.attribution import Place, innermost
-from gradproof_probe.gradients.examination import Examination, Examiner
+from gradproof_probe.gradients.examination import Examination, Examiner, Make
 from gradproof_probe.gradients.experiment import Experiment
 from gradproof_probe.gradients.explanation import Explainer, placed, signature
 from gradproof_probe.gradients.steps import kept_graph
+from gradproof_probe.gradients.whole_calls import FunctionCall, inner_fault
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
 from gradproof_probe.harness.trial import DEFINITE_FAULTS
@@ -28,18 +29,23 @@ class Gradcheck(Check):
             "Module, parameters and floating inputs are promoted to float64. For random directions `u` over all inputs "
             "and parameters and random weights `v` over all outputs, `v·f(x + t u)` is differentiated numerically "
             "(Ridders' extrapolation with an error estimate) and compared with the product of autograd's gradient and "
-            "`u`. Before each evaluation the module's state is put back and every generator reseeded. Then one graph "
-            "is walked twice, with incoming gradients of other memory layouts and other sizes. When something "
-            "differs, single coordinates are compared to name the cause, and each custom `autograd.Function` that was "
-            "called is examined by itself to find the place."
+            "`u`. Before each evaluation the module's state is put back and every generator reseeded.\n\n"
+            "A custom `autograd.Function` is examined further: its gradient is compared, coordinate by coordinate, "
+            "with autograd through its own forward (finite differences say whether that may be trusted), for the "
+            "inputs as they are and in some sixty situations more: incoming gradients of other memory layouts and "
+            "values, each output alone, each input alone requiring grad, other layouts, values, sizes and ranks of "
+            "inputs, the same tensor twice, calls that are repeated, interleaved, or walked twice, tensors written to "
+            "in between, float32, half precision and autocast. Constants and conditions in the source of forward and "
+            "backward add inputs on both sides of each; lines of backward that nothing executed are reported."
         ),
         how_it_decides=(
-            "`fail` needs a difference beyond ten times the error estimate and 1e-7 of the gradient's size, seen again "
-            "at points close by, no corner of the function at the point, and no sign that the difference is meant "
-            "(straight-through, surrogate, reversal, scaling, `detach`); or an error raised by its own backward, "
-            "or a backward that writes to what it was given. `inconclusive` says which of these stood in the way, or "
-            "that rounding, randomness or a zero gradient left nothing to compare. `pass` means that no probe "
-            "differed, and that at least half of them could have told."
+            "`fail` needs a difference that finite differences confirm at the worst coordinate, beyond ten times their "
+            "error estimate, away from corners, and no sign that it is meant (straight-through, surrogate, reversal, "
+            "scaling, `detach`); or an error raised by its own backward, or a backward that writes to what it was "
+            "given. What made the difference is then taken away piece by piece, so that the smallest situation in "
+            "which it shows is named, with the cause (a factor, a sign, a missing term, a stale value, …) and the line "
+            "of backward. `inconclusive` says what stood in the way: corners, rounding, randomness, or a zero gradient "
+            "that left nothing to compare. `pass` says in how many situations the gradient was right."
         ),
     )
 
@@ -49,42 +55,64 @@ class Gradcheck(Check):
         try:
             found = self._examine(context)
         except ExpressionError as error:
-            return _constructor_raised(context, error)
+            return constructor_raised(context, error)
         return _result(context, found)
 
     def _examine(self, context: CheckContext) -> Examination:
         resolved = context.resolved
-        function = resolved.value if resolved.target.kind == "autograd_function" else None
-        names = _argument_names(context)
-
-        def make(precision: torch.dtype | None) -> Experiment:
-            with default_dtype(precision or torch.get_default_dtype()):
-                built = build(resolved, context.recipe, seed=context.seed)
-            return Experiment(
-                built.call,
+        if resolved.target.kind == "autograd_function":
+            built = build(resolved, context.recipe, seed=context.seed)
+            found = FunctionCall(
+                resolved.value,
                 built.args,
-                built.kwargs,
-                built.instance,
+                source_root=context.source_root,
                 seed=context.seed,
-                precision=precision,
-                argument_names=names,
-            )
-
-        found = Examiner(
-            make, source_root=context.source_root, seed=context.seed, deadline=context.deadline, function=function
-        ).examine()
-        if function is not None:
-            return placed(found, function, context.source_root)
-        if found.verdict in ("pass", "inconclusive") and resolved.target.kind == "module":
-            kept = kept_graph(make, source_root=context.source_root)
-            if kept is not None:
-                return replace(kept, evidence={**found.evidence, **kept.evidence})
+                deadline=context.deadline,
+                names=argument_names(context),
+            ).examine("first_order")
+            return placed(found, resolved.value, context.source_root)
+        make = experiment_maker(context)
+        found = Examiner(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).examine()
+        if found.verdict in ("pass", "inconclusive"):
+            fault = self._deeper(context, make)
+            if fault is not None:
+                return replace(fault, evidence={**found.evidence, **fault.evidence})
         return Explainer(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).explain(
             found
         )
 
+    @staticmethod
+    def _deeper(context: CheckContext, make: Make) -> Examination | None:
+        """What one ordinary call can't show: a second step, and what custom Functions inside do in other situations."""
+        if context.resolved.target.kind == "module":
+            kept = kept_graph(make, source_root=context.source_root)
+            if kept is not None:
+                return kept
+        return inner_fault(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline)
 
-def _argument_names(context: CheckContext) -> list[str]:
+
+def experiment_maker(context: CheckContext) -> Make:
+    """Builds the target and its inputs anew, in the precision asked for."""
+    names = argument_names(context)
+
+    def make(precision: torch.dtype | None) -> Experiment:
+        with default_dtype(precision or torch.get_default_dtype()):
+            built = build(context.resolved, context.recipe, seed=context.seed)
+        return Experiment(
+            built.call,
+            built.args,
+            built.kwargs,
+            built.instance,
+            seed=context.seed,
+            precision=precision,
+            argument_names=names,
+        )
+
+    return make
+
+
+def argument_names(context: CheckContext) -> list[str]:
+    """The names of the positional arguments of the target's call."""
     value: Any = context.resolved.value
     kind = context.resolved.target.kind
     function = value if kind == "function" else value.forward
@@ -94,7 +122,8 @@ def _argument_names(context: CheckContext) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
 
 
-def _constructor_raised(context: CheckContext, error: ExpressionError) -> CheckResult:
+def constructor_raised(context: CheckContext, error: ExpressionError) -> CheckResult:
+    """The result where the target can't even be built: a fault if its own code breaks a rule of autograd."""
     fault = DEFINITE_FAULTS.search(str(error.cause)) is not None
     place = innermost(error.cause.__traceback__, context.source_root) or Place(
         context.resolved.target.path, context.resolved.target.line

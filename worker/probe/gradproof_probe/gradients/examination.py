@@ -47,6 +47,7 @@ from gradproof_probe.gradients.probing import (
     random_directions,
     ridders,
 )
+from gradproof_probe.gradients.situations import Situation
 from gradproof_probe.harness.recipe import default_dtype
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, NO_DERIVATIVE
 from gradproof_probe.importing import describe_error
@@ -75,6 +76,8 @@ class Examination:
     drawn: bool = False
     precise: bool = True
     single: bool = False
+    # The smallest situation in which it shows; None for the ordinary one.
+    situation: Situation | None = None
 
 
 class Examiner:

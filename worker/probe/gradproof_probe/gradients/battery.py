@@ -1,0 +1,146 @@
+"""The standard situations that every Function is tried in, in the order of what they tell for their cost.
+
+Most faults of hand-written backwards show in one of a few circumstances (checks facts, sections 5 and 6); each list
+below holds those that share a reference, so that one graph of the oracle serves many pulls. This module only lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from gradproof_probe.gradients.situations import Cotangent, Layout, Situation, Values
+
+# Beyond the blocks that kernels work in: 256, 1024, 4096 elements, with a tail.
+LONG: Final = 4_200
+# No made input is larger than this, whatever the clue: 32 MiB of float64.
+LARGEST: Final = 2**22
+# Sequences of calls. `create_graph` takes another path in Functions that look whether grad is enabled.
+SEQUENCES: Final = (
+    Situation(sequence="second_backward"),
+    Situation(sequence="interleaved"),
+    Situation(sequence="after_another"),
+    Situation(sequence="repeated"),
+    Situation(sequence="inference_first"),
+    Situation(sequence="create_graph"),
+    Situation(sequence="other_seed"),
+    Situation(sequence="used_twice"),
+    Situation(sequence="input_written"),
+    Situation(sequence="output_written"),
+)
+VALUES: Final = (
+    Values("scaled", 10.0),
+    Values("scaled", 1e-3),
+    Values("negative"),
+    Values("positive"),
+    Values("some_zero"),
+    Values("equal_rows"),
+    Values("rounded", 1.0),
+    Values("sorted"),
+    Values("zero_row"),
+    Values("shifted", 3.0),
+    Values("shifted", -3.0),
+    Values("constant", 1.0),
+    Values("one_hot"),
+)
+
+
+def pulls(outputs: Sequence[torch.Tensor]) -> list[Situation]:
+    """Cotangents of other layouts and values, for ordinary inputs."""
+    found = [
+        Situation(cotangent=Cotangent(layout="transposed")),
+        Situation(cotangent=Cotangent("ones", layout="expanded")),
+        Situation(cotangent=Cotangent(layout="strided")),
+        Situation(cotangent=Cotangent("ones")),
+        Situation(cotangent=Cotangent("one_hot")),
+        Situation(cotangent=Cotangent("scaled", 1e4)),
+        Situation(cotangent=Cotangent("scaled", 1e-4)),
+        Situation(cotangent=Cotangent("zero_rows")),
+        Situation(cotangent=Cotangent(layout="expanded")),
+        Situation(cotangent=Cotangent(layout="offset")),
+        Situation(cotangent=Cotangent("positive")),
+        Situation(cotangent=Cotangent("negative")),
+        Situation(cotangent=Cotangent("constant")),
+        Situation(cotangent=Cotangent("zeros")),
+    ]
+    if any(output.dim() in (4, 5) for output in outputs):
+        found.append(Situation(cotangent=Cotangent(layout="channels_last")))
+    live = [index for index, output in enumerate(outputs) if output.requires_grad and output.numel()]
+    if len(live) > 1:
+        found += [Situation(cotangent=Cotangent(outputs=(index,))) for index in live]
+    return found
+
+
+def subsets(count: int) -> list[Situation]:
+    """Each variable alone, and all but each."""
+    if count < 2:
+        return []
+    chosen: list[tuple[int, ...]] = [(index,) for index in range(count)]
+    if count > 2:
+        chosen += [tuple(other for other in range(count) if other != index) for index in range(count)]
+    return [Situation(wanted=item) for item in chosen]
+
+
+def layouts(inputs: Sequence[torch.Tensor]) -> list[Situation]:
+    """The same input values in other memory."""
+    plain: tuple[Layout, ...] = ("transposed", "strided", "offset")
+    found = [Situation(input_layout=layout) for layout in plain]
+    found.append(Situation(values=Values("equal_rows"), input_layout="expanded"))
+    if any(item.dim() in (4, 5) for item in inputs):
+        found.append(Situation(input_layout="channels_last"))
+    return found
+
+
+def aliases(inputs: Sequence[torch.Tensor]) -> list[Situation]:
+    """The same tensor for several inputs, where shapes allow it."""
+    shapes = [(tuple(item.shape), item.dtype) for item in inputs]
+    return [Situation(alias=True)] if len(set(shapes)) < len(shapes) else []
+
+
+def sizes(inputs: Sequence[torch.Tensor]) -> list[Situation]:
+    """Each dimension 1, a little longer, and so long that there are some thousand elements."""
+    lengths = list(dict.fromkeys(size for item in inputs for size in item.shape if size > 0))
+    found: list[Situation] = []
+    for length in lengths[:5]:
+        found += [Situation(resize=((length, other),)) for other in (1, length + 1) if other != length]
+    found += [Situation(resize=((length, long(inputs, length, LONG)),)) for length in _ends(inputs)]
+    if len(lengths) > 1:
+        found.append(Situation(resize=tuple((length, 1) for length in lengths if length != 1)))
+    return [item for item in found if item.resize and all(old != new for old, new in item.resize)]
+
+
+def _ends(inputs: Sequence[torch.Tensor]) -> list[int]:
+    """First and last length of the largest input: what grows with the batch, and what rows are made of."""
+    largest = max(inputs, key=lambda item: item.numel(), default=None)
+    if largest is None or largest.dim() == 0:
+        return []
+    return list(dict.fromkeys((largest.shape[-1], largest.shape[0])))
+
+
+def long(inputs: Sequence[torch.Tensor], length: int, elements: int) -> int:
+    """What this dimension has to become for the largest input that has it to hold just more than `elements`."""
+    holding = max((item.numel() // max(length, 1) for item in inputs if length in item.shape), default=1)
+    # An odd number: no tail is a whole block.
+    return max(length, elements // max(holding, 1) + 1) | 1
+
+
+def ranks(inputs: Sequence[torch.Tensor]) -> list[Situation]:
+    """One dimension more, one less."""
+    highest = max((item.dim() for item in inputs), default=0)
+    return [Situation(rank=1), *([Situation(rank=-1)] if highest > 1 else [])]
+
+
+def values() -> list[Situation]:
+    """Other numbers in the inputs."""
+    return [Situation(values=item) for item in VALUES]
+
+
+LOW_PRECISION: Final = (
+    Situation(dtype="float32"),
+    Situation(dtype="bfloat16"),
+    Situation(dtype="float16"),
+    Situation(dtype="float32", autocast="forward"),
+    Situation(dtype="float32", autocast="throughout"),
+)

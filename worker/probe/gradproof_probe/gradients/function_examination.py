@@ -1,0 +1,455 @@
+"""The examination of one custom Function: the oracle, probes to judge it, then every situation of the battery.
+
+For callables that go through custom Functions too. Cheap and telling things first: side effects, the ordinary
+gradient, then what else a caller may do to it. A verdict of `fail` rests on a difference that finite differences
+confirm; what is meant (straight-through, surrogate, reversal) is recognised and never fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from gradproof_probe.gradients import battery
+from gradproof_probe.gradients.attribution import Place, relative
+from gradproof_probe.gradients.coverage import LineCoverage
+from gradproof_probe.gradients.design import locally_constant, meant
+from gradproof_probe.gradients.effects import Watched
+from gradproof_probe.gradients.examination import Examination, Outcome
+from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.judging import Judge, Tolerance, differs
+from gradproof_probe.gradients.low_precision import dtype_fault
+from gradproof_probe.gradients.naming import name_cause
+from gradproof_probe.gradients.naming.lines import gradient_line
+from gradproof_probe.gradients.naming.pairs import Evidence, GradientPair
+from gradproof_probe.gradients.other_modes import batched_fault, forward_mode_fault
+from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
+from gradproof_probe.gradients.probing import ROUNDING, UnstableError
+from gradproof_probe.gradients.rounding import rounded_to
+from gradproof_probe.gradients.second_order import second_order_fault
+from gradproof_probe.gradients.situations import ORDINARY, Situation
+from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject
+from gradproof_probe.gradients.trials import Fault, Trials
+
+PROBES: Final = 2  # where the oracle agrees as well; three without it (checks facts 2.3)
+MANY: Final = 300_000  # elements beyond which it isn't made larger still
+SMALL: Final = 32  # rows and columns of a Jacobian that is kept as a picture
+
+Scope = Literal["all", "first_order", "second_order"]
+
+
+class NeedsOtherExaminationError(Exception):
+    """The call raises, or gives nothing to compare: the general examination says it in full."""
+
+
+class FunctionExaminer:
+    """`function` is the class, or None for a callable that goes through custom Functions.
+
+    `positions`: the arguments that the caller wants gradients for; None for all floating ones. `steered`: situations
+    that the code's own conditions suggest. `declared`: the caller marked what requires grad, so that a gradient which
+    is never returned is missing. `thorough`: other values, sizes, layouts of inputs and types are tried too.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        function: type | None,
+        source_root: Path,
+        deadline: float,
+        steered: Sequence[Situation] = (),
+        declared: bool = False,
+        thorough: bool = True,
+    ) -> None:
+        self._subject = subject
+        self._function = function
+        self._root = source_root
+        self._deadline = deadline
+        self._steered = steered
+        self._declared = declared
+        self._thorough = thorough
+        self._evidence: dict[str, Any] = {}
+        single = subject.base_dtype != torch.float64
+        self._single = single
+        self._judge = Judge(subject, ROUNDING[torch.float32 if single else torch.float64])
+        self._tolerance = Tolerance.of(subject.base_dtype)
+        self._narrow: torch.dtype | None = None
+        self._coverage = LineCoverage([function.backward] if function is not None else [])  # type: ignore[attr-defined]
+
+    def examine(self, scope: Scope = "all") -> Examination:
+        """Raises `NeedsOtherExaminationError`."""
+        try:
+            with self._coverage.watching():
+                found = self._examine(scope)
+        except (ForwardError, BackwardError, UnstableError, NotApplicableError) as error:
+            raise NeedsOtherExaminationError(str(error)) from error
+        missing = self._coverage.missing()
+        if missing and scope != "second_order":
+            found.evidence["unexecuted_lines"] = list(missing)
+            if found.verdict == "pass":
+                lines = ", ".join(str(line) for line in missing[:6])
+                found.text += f"; no situation executed line {lines} of backward"
+        return found
+
+    def _examine(self, scope: Scope) -> Examination:
+        subject = self._subject
+        ordinary, effect = self._ordinary_pull()
+        if effect is not None:
+            return effect
+        reference = self._oracle(ordinary)
+        problem = self._judge_ordinary(ordinary, reference)
+        if problem is not None:
+            return problem
+        trials = Trials(
+            subject,
+            self._judge,
+            self._tolerance,
+            oracle=bool(reference),
+            ordinary=ordinary,
+            deadline=self._deadline,
+        )
+        if scope != "second_order":
+            fault = self._first_order(trials, ordinary)
+            if fault is not None:
+                return self._named(fault)
+            if self._function is not None and self._thorough and not self._single:
+                other = forward_mode_fault(self._function, subject, ordinary) or batched_fault(self._function, subject)
+                if other is not None:
+                    return self._result("fail", other.cause, other.text, other.numbers)
+        if scope != "first_order" and not self._single:
+            second = second_order_fault(subject, self._judge, oracle=bool(reference))
+            self._evidence["second_order"] = second.outcome
+            if second.text and not second.fault:
+                self._evidence["second_order_reason"] = second.text
+            if second.fault:
+                return self._result("fail", second.cause, second.text, second.numbers)
+            if scope == "second_order" and second.outcome == "unclear":
+                return self._result("inconclusive", "imprecise", second.text)
+        return self._passed(trials, oracle=bool(reference))
+
+    # -- the ordinary call
+
+    def _ordinary_pull(self) -> tuple[Pull, Examination | None]:
+        """The first pull, watching what is written to. Raises `NeedsOtherExaminationError`."""
+        subject = self._subject
+        watched = Watched(subject)
+        if not any(output.requires_grad and output.numel() for output in watched.outputs):
+            raise NeedsOtherExaminationError("no output depends differentiably on an input")
+        if not all(bool(torch.isfinite(output).all()) for output in watched.outputs):
+            raise NeedsOtherExaminationError("an output isn't finite at these inputs")
+        effect = watched.after_forward() if self._function is not None else None
+        if effect is not None:
+            return watched.nothing(), self._result("fail", effect.cause, effect.text, effect.numbers)
+        if not watched.repeats():
+            raise NeedsOtherExaminationError("two evaluations with the same inputs and seeds differ")
+        pull = watched.pull()
+        effect = watched.after_backward(pull)
+        if effect is not None:
+            return pull, self._result("fail", effect.cause, effect.text, effect.numbers)
+        if not any(gradient is not None for gradient in pull.gradients):
+            raise NeedsOtherExaminationError("no gradient is returned for any input")
+        return pull, None
+
+    def _oracle(self, ordinary: Pull) -> list[torch.Tensor | None] | None:
+        """What autograd through the forward says; None where it can't be had."""
+        subject = self._subject
+        if subject.seen_through is None:
+            return None
+        try:
+            leaves = subject.leaves(subject.make(ORDINARY), None)
+            given = [item.clone() if index in subject.positions else item for index, item in enumerate(leaves)]
+            outputs = subject.forward(given, through=True)
+            same = len(outputs) == len(ordinary.outputs) and all(
+                a.shape == b.shape and torch.allclose(a.detach(), b.detach(), rtol=1e-6, atol=1e-9, equal_nan=True)
+                for a, b in zip(outputs, ordinary.outputs, strict=True)
+            )
+            if not same:
+                return None
+            reference = subject.reference_pull(outputs, leaves, ordinary.cotangents, ORDINARY)
+        except (ForwardError, BackwardError, NotApplicableError):
+            return None
+        return reference if any(item is not None for item in reference) else None
+
+    def _judge_ordinary(self, ordinary: Pull, reference: list[torch.Tensor | None] | None) -> Examination | None:
+        """None if the ordinary gradient is right. An oracle that isn't valid is emptied."""
+        gradients = ordinary.gradients
+        not_finite = [
+            name
+            for name, gradient in zip(self._subject.names, gradients, strict=True)
+            if gradient is not None and not bool(torch.isfinite(gradient).all())
+        ]
+        if not_finite:
+            return self._not_finite(not_finite, reference)
+        self._look_for_narrow()
+        trials = self._trials(ordinary, oracle=reference is not None)
+        silent = [index for index, gradient in enumerate(gradients) if gradient is None]
+        if silent:
+            self._evidence["no_gradient_for"] = [self._subject.names[index] for index in silent]
+        if reference is not None:
+            compared = [
+                None if index in silent and not self._declared else item for index, item in enumerate(reference)
+            ]
+            only = differs(gradients, compared, self._tolerance)
+            if only:
+                ruled = self._judge.rule(ORDINARY, gradients, compared, ordinary.cotangents, only)
+                if ruled.ruling == "wrong":
+                    return self._ordinary_fault(Fault(ORDINARY, ordinary, compared, ruled))
+                if ruled.ruling == "right":
+                    self._subject.seen_through = None
+                    reference[:] = []
+                elif ruled.ruling == "kink":
+                    self._evidence["kinks"] = 1
+            elif not only:
+                precise = self._rounded(ordinary, reference)
+                if precise is not None:
+                    return precise
+        return self._probe(ordinary, trials, oracle=bool(reference))
+
+    def _probe(self, ordinary: Pull, trials: Trials, *, oracle: bool) -> Examination | None:
+        """Differences along random directions: they judge the oracle and the gradient alike."""
+        agreed = [
+            trials.along_directions(ORDINARY, ordinary, number) for number in range(PROBES if oracle else PROBES + 1)
+        ]
+        self._evidence["probes"] = [
+            {"judgement": "agree" if item else "weak" if item is None else "mismatch"} for item in agreed
+        ]
+        if all(gradient is None or not bool(gradient.any()) for gradient in ordinary.gradients) and not any(
+            item is False for item in agreed
+        ):
+            return self._result("inconclusive", "vacuous", "every gradient is zero here: nothing was tested")
+        if agreed.count(False) < max(1, len(agreed) // 2):
+            return None
+        reference: list[torch.Tensor | None] = [
+            None if gradient is None else trials.sampled(ORDINARY, ordinary, index, gradient)
+            for index, gradient in enumerate(ordinary.gradients)
+        ]
+        only = [index for index, item in enumerate(reference) if item is not None and bool(torch.isfinite(item).any())]
+        if not only:
+            return None
+        ruled = self._judge.rule(ORDINARY, ordinary.gradients, reference, ordinary.cotangents, only)
+        if ruled.ruling == "wrong":
+            return self._ordinary_fault(Fault(ORDINARY, ordinary, reference, ruled))
+        self._evidence["unsettled"] = ruled.ruling
+        return self._result(
+            "inconclusive",
+            "kinks" if ruled.ruling == "kink" else "imprecise",
+            "one-sided derivatives differ: a corner or a jump"
+            if ruled.ruling == "kink"
+            else "the differences are too imprecise here to say anything about the gradient",
+        )
+
+    def _trials(self, ordinary: Pull, *, oracle: bool) -> Trials:
+        return Trials(
+            self._subject, self._judge, self._tolerance, oracle=oracle, ordinary=ordinary, deadline=self._deadline
+        )
+
+    def _look_for_narrow(self) -> None:
+        """What rounds inside: a float32 forward in a float64 run has differences that only large steps can see."""
+        with PrecisionTrace() as trace:
+            self._subject.forward(
+                self._subject.given(self._subject.leaves(self._subject.make(ORDINARY), None), ORDINARY)
+            )
+        self._narrow = trace.narrow.dtype
+        if trace.narrow.random:
+            self._evidence["random"] = sorted(trace.narrow.random)
+        if self._narrow is not None and not self._single:
+            self._judge.rounding = COARSE[self._narrow]
+            self._tolerance = Tolerance(max(1e-7, 100 * COARSE[self._narrow]), 1e-5)
+            self._evidence["computes_in"] = f"{self._narrow} inside ({trace.narrow.operation})"
+
+    def _not_finite(self, names: list[str], reference: list[torch.Tensor | None] | None) -> Examination:
+        text = f"the outputs are finite, but the gradient for {', '.join(names[:5])} isn't"
+        if reference is not None and all(item is None or bool(torch.isfinite(item).all()) for item in reference):
+            text += ", though autograd through the forward gives a finite one"
+        return self._result("fail", "nan_gradient", text, {"variables": names})
+
+    def _rounded(self, ordinary: Pull, reference: Sequence[torch.Tensor | None]) -> Examination | None:
+        """A float64 gradient that carries no more digits than a narrower type, though forward computes in float64."""
+        if self._single or self._narrow is not None:
+            return None
+        found = rounded_to(self._subject, ordinary, reference)
+        if found is None:
+            return None
+        name, dtype, error = found
+        fault = Fault(ORDINARY, ordinary, list(reference), None)
+        return self._result(
+            "fail",
+            "rounded",
+            f"the gradient for {name} is rounded to {dtype} although everything else is float64 (relative error "
+            f"{error:.1e})",
+            {"dtype": dtype, "relative_error": error},
+            fault=fault,
+        )
+
+    # -- design
+
+    def _ordinary_fault(self, fault: Fault) -> Examination:
+        """A wrong gradient, unless it is meant."""
+        wrong = differs(fault.pull.gradients, fault.reference, self._tolerance)
+        constant = locally_constant(fault, wrong)
+        reason = meant(fault, constant, self._function, self._subject)
+        found = self._named(fault)
+        if reason is not None:
+            found.verdict = "inconclusive"
+            found.by_design = True
+            found.cause = "straight_through" if constant != "none" else "gradient_transform"
+            found.text = f"{found.text}, by design it seems: {reason}"
+        elif constant == "some":
+            found.cause = "gradient_where_constant"
+        return found
+
+    # -- everything else
+
+    def _first_order(self, trials: Trials, ordinary: Pull) -> Fault | None:
+        subject = self._subject
+        inputs = [subject.args[position] for position in subject.positions]
+        tensors = [item for item in subject.args if isinstance(item, torch.Tensor)]
+        groups: list[Sequence[Situation]] = [
+            battery.pulls(ordinary.outputs),
+            battery.subsets(len(inputs)),
+            battery.SEQUENCES,
+        ]
+        if subject.random:
+            groups.insert(0, [Situation(sequence="other_seed")])
+        if self._thorough:
+            groups += [
+                self._steered,
+                battery.layouts(inputs),
+                battery.values(),
+                battery.aliases(inputs),
+                battery.sizes(tensors),
+                battery.ranks(tensors),
+            ]
+        fault: Fault | None = None
+        for situations in groups:
+            few = subject.elements > MANY
+            fault = trials.first_fault([item for item in situations if not (few and item.resize)])
+            if fault is not None or trials.stopped:
+                break
+        else:
+            if not self._single and self._thorough:
+                fault = dtype_fault(subject, trials, self._judge, deadline=self._deadline)
+        self._evidence["situations"] = trials.count.tried
+        self._evidence["not_applicable"] = trials.count.not_applicable
+        if trials.count.raised:
+            self._evidence["raises"] = trials.count.raised[:10]
+        if trials.count.unclear:
+            self._evidence["unclear"] = trials.count.unclear[:10]
+        if trials.stopped:
+            self._evidence["stopped"] = "the time limit was near"
+        return fault
+
+    def _passed(self, trials: Trials, *, oracle: bool) -> Examination:
+        return self._result(
+            "pass",
+            "agrees",
+            f"the gradient agrees with {'autograd through the forward and with ' if oracle else ''}finite differences "
+            f"in {trials.count.tried - trials.count.not_applicable + 1} situations",
+        )
+
+    def _named(self, fault: Fault) -> Examination:
+        """The fault with its cause, numbers, worst coordinate and line."""
+        if fault.raised is not None:
+            what = "grad_output_layout" if fault.situation.cotangent.layout != "contiguous" else "requires_grad_subset"
+            return self._result(
+                "fail",
+                what,
+                f"backward raises {fault.situation.describe()}: {type(fault.raised).__name__}: "
+                f"{' '.join(str(fault.raised).split())[:300]}",
+                fault=fault,
+            )
+        named = name_cause(self._pairs(fault))
+        text = f"{named.text}; {named.hint}" if named.hint else named.text
+        return self._result("fail", named.cause, text, named.numbers, fault=fault)
+
+    def _pairs(self, fault: Fault) -> Evidence:
+        subject = self._subject
+        made = subject.make(fault.situation)
+        pairs = []
+        for index, position in enumerate(subject.positions):
+            analytic, reference = fault.pull.gradients[index], fault.reference[index]
+            if analytic is None and reference is None:
+                continue
+            value = made[position]
+            wide = torch.complex128 if value.is_complex() else torch.float64
+            pairs.append(
+                GradientPair(
+                    name=subject.names[index],
+                    kind="input",
+                    ordinal=index,
+                    value=value.to(wide),
+                    analytic=_filled(analytic, value).to(wide),
+                    reference=_filled(reference, value).to(wide),
+                    error=max(fault.ruled.error, 1e-14) if fault.ruled and math.isfinite(fault.ruled.error) else 1e-14,
+                )
+            )
+        return Evidence(
+            pairs=tuple(pairs),
+            cotangents=tuple(item.detach() for item in fault.pull.cotangents),
+            outputs=tuple(item.detach() for item in fault.pull.outputs),
+            situation=fault.situation,
+        )
+
+    # -- results
+
+    def _result(
+        self,
+        verdict: Outcome,
+        cause: str,
+        text: str,
+        numbers: dict[str, Any] | None = None,
+        *,
+        fault: Fault | None = None,
+    ) -> Examination:
+        found = Examination(verdict, cause, text, numbers or {}, dict(self._evidence), single=self._single)
+        if fault is not None:
+            if fault.situation != ORDINARY:
+                found.evidence["situation"] = fault.situation.describe()
+            found.situation = fault.situation
+            found.worst = self._worst(fault)
+            found.place = self._place(fault)
+            found.mismatch = fault.situation == ORDINARY
+        return found
+
+    def _worst(self, fault: Fault) -> dict[str, Any] | None:
+        ruled = fault.ruled
+        if ruled is None:
+            return None
+        index = ruled.ordinal
+        gradient = fault.pull.gradients[index]
+        shape = (gradient if gradient is not None else fault.reference[index]).shape  # type: ignore[union-attr]
+        where = [int(item) for item in torch.unravel_index(torch.tensor(ruled.coordinate), shape)] if shape else []
+        return {
+            "variable": self._subject.names[index],
+            "kind": "input",
+            "ordinal": index,
+            "index": where,
+            "analytic": _number(ruled.analytic),
+            "numeric": ruled.numeric,
+            "reference": _number(ruled.reference),
+            "error_estimate": ruled.error,
+        }
+
+    def _place(self, fault: Fault) -> Place | None:
+        if self._function is None or fault.ruled is None:
+            return None
+        found = gradient_line(self._function, self._subject.positions[fault.ruled.ordinal])
+        if found is None:
+            return None
+        path = relative(found[0], self._root)
+        return Place(path, found[1]) if path is not None else None
+
+
+def _number(value: complex) -> float:
+    """The part that a report shows: complex gradients differ in one part, and that is the larger one here."""
+    if isinstance(value, complex):
+        return value.real if abs(value.real) >= abs(value.imag) else value.imag
+    return float(value)
+
+
+def _filled(gradient: torch.Tensor | None, value: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(value) if gradient is None else gradient

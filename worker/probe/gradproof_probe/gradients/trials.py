@@ -1,0 +1,270 @@
+"""Tries situations one after another until one shows a wrong gradient, and finds the smallest one that does.
+
+The reference of a situation is the oracle, where it is valid; otherwise what the same call gives in the plainest
+circumstance, or finite differences where inputs are others. Every difference is judged before it counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import torch
+
+from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.judging import Judge, Ruled, Tolerance, differs, largest
+from gradproof_probe.gradients.probing import UnstableError, ridders
+from gradproof_probe.gradients.situations import ORDINARY, Situation
+from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, plain
+
+# Relative size of the change that a probe along a random direction must agree to where only differences are at hand.
+PROBE_RELATIVE: Final = 1e-5
+# Fields that change what is computed: their reference is another evaluation, not the same gradient in other clothes.
+COMPUTED: Final = ("values", "resize", "rank", "alias", "arguments")
+
+
+@dataclass(slots=True)
+class Fault:
+    """A wrong gradient: where, in which (smallest) situation, and both gradients. `reference` may hold NaN: unknown."""
+
+    situation: Situation
+    pull: Pull
+    reference: list[torch.Tensor | None]
+    ruled: Ruled | None
+    raised: BaseException | None = None
+
+
+@dataclass(slots=True)
+class Count:
+    """What was done, for the report."""
+
+    tried: int = 0
+    not_applicable: int = 0
+    kinks: int = 0
+    unclear: list[str] = field(default_factory=list)
+    raised: list[str] = field(default_factory=list)
+
+
+class Trials:
+    """`ordinary` is the pull of the ordinary situation, known to be right."""
+
+    def __init__(
+        self, subject: Subject, judge: Judge, tolerance: Tolerance, *, oracle: bool, ordinary: Pull, deadline: float
+    ) -> None:
+        self._subject = subject
+        self._judge = judge
+        self._tolerance = tolerance
+        self.oracle = oracle
+        self._ordinary = ordinary
+        # Variables for which backward never returns anything: declared to have no gradient.
+        self._silent = [index for index, gradient in enumerate(ordinary.gradients) if gradient is None]
+        self._natural = largest(ordinary.gradients)
+        self._deadline = deadline
+        self._graph: tuple[list[torch.Tensor], list[Any]] | None = None
+        self._graph_of: Situation | None = None
+        self.count = Count()
+        self.stopped = False
+
+    def first_fault(self, situations: Iterable[Situation]) -> Fault | None:
+        """The first of them that shows a wrong gradient, made as small as it gets."""
+        for situation in situations:
+            if time.monotonic() > self._deadline:
+                self.stopped = True
+                return None
+            fault = self.attempt(situation)
+            if fault is not None:
+                return self._smallest(fault)
+        return None
+
+    def attempt(self, situation: Situation) -> Fault | None:
+        """None if the gradient is right there, or if that can't be told (`count` says how often)."""
+        self.count.tried += 1
+        try:
+            pull = self._subject.pull(situation)
+        except (NotApplicableError, ForwardError, ValueError, TypeError, IndexError):
+            self.count.not_applicable += 1
+            return None
+        except BackwardError as error:
+            return self._raised(situation, error.cause)
+        if not all(bool(torch.isfinite(output).all()) for output in pull.outputs):
+            self.count.not_applicable += 1
+            return None
+        try:
+            return self._compare(situation, pull)
+        except (NotApplicableError, ForwardError, BackwardError, UnstableError):
+            self.count.not_applicable += 1
+            return None
+
+    def _raised(self, situation: Situation, error: BaseException) -> Fault | None:
+        """An error is loud, and no wrong gradient; only layouts and subsets have to be taken by every backward."""
+        self.count.raised.append(f"{situation.describe()}: {type(error).__name__}: {str(error)[:200]}")
+        must = situation.cotangent.layout != "contiguous" or situation.wanted is not None
+        if not must or situation.changed() not in (("cotangent",), ("wanted",)):
+            return None
+        if situation.cotangent.layout != "contiguous":
+            # It may be the values that it doesn't take, not the layout.
+            try:
+                self._subject.pull(plain(situation))
+            except (BackwardError, ForwardError):
+                return None
+        return Fault(situation, self._ordinary, [None for _ in self._ordinary.gradients], None, error)
+
+    def _compare(self, situation: Situation, pull: Pull) -> Fault | None:
+        if self.oracle:
+            reference = self._seen_through(situation, pull.cotangents)
+        elif any(name in COMPUTED for name in situation.changed()):
+            return self._by_differences(situation, pull)
+        else:
+            reference = self._by_itself(situation, pull.cotangents)
+        self._align(situation, pull, reference)
+        only = differs(pull.gradients, reference, self._tolerance, self._natural * largest(pull.cotangents))
+        if not only:
+            return None
+        plain_one = plain(situation)
+        ruled = self._judge.rule(plain_one, pull.gradients, reference, pull.cotangents, only)
+        if ruled.ruling == "kink":
+            self.count.kinks += 1
+        elif ruled.ruling == "unclear":
+            self.count.unclear.append(situation.describe())
+        return Fault(situation, pull, reference, ruled) if ruled.ruling == "wrong" else None
+
+    def _align(self, situation: Situation, pull: Pull, reference: list[torch.Tensor | None]) -> None:
+        """What isn't wanted, or never has a gradient, is compared with nothing."""
+        for index in range(len(reference)):
+            unwanted = situation.wanted is not None and index not in situation.wanted
+            if unwanted or (index in self._silent and pull.gradients[index] is None):
+                pull.gradients[index] = None
+                reference[index] = None
+
+    def _seen_through(self, situation: Situation, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """The oracle's answer; one graph is kept for all situations of the same values."""
+        values = replace(plain(situation), cotangent=ORDINARY.cotangent)
+        if self._graph is None or self._graph_of != values:
+            args = self._subject.make(values)
+            leaves = self._subject.leaves(args, None, alias=values.alias)
+            given = self._subject.given(leaves, ORDINARY)
+            self._graph = (self._subject.forward(given, through=True), leaves)
+            self._graph_of = values
+        outputs, leaves = self._graph
+        return self._subject.reference_pull(outputs, leaves, cotangents, situation, retain=True)
+
+    def _by_itself(self, situation: Situation, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """backward(v) = backward(v + w) - backward(w) in the plainest circumstance, w random: linear in v."""
+        same = replace(plain(situation), cotangent=replace(ORDINARY.cotangent, outputs=situation.cotangent.outputs))
+        factor = 2 if situation.sequence == "used_twice" else 1
+        size = max((float(item.abs().max()) for item in cotangents if item.numel()), default=1.0) or 1.0
+        others = [
+            torch.randn(
+                item.shape,
+                generator=torch.Generator().manual_seed(self._subject.seed + 31 + index),
+                dtype=torch.complex128 if item.is_complex() else torch.float64,
+            ).to(item.dtype)
+            * size
+            for index, item in enumerate(cotangents)
+        ]
+        both = self._subject.pull(same, [a.contiguous() + b for a, b in zip(cotangents, others, strict=True)])
+        one = self._subject.pull(same, others)
+        return [
+            None if a is None or b is None else factor * (a - b)
+            for a, b in zip(both.gradients, one.gradients, strict=True)
+        ]
+
+    def _by_differences(self, situation: Situation, pull: Pull) -> Fault | None:
+        """A probe along random directions, then single coordinates where it doesn't agree."""
+        subject = self._subject
+        if self.along_directions(situation, pull) is not False:
+            return None
+        reference: list[torch.Tensor | None] = []
+        for ordinal, gradient in enumerate(pull.gradients):
+            reference.append(None if gradient is None else self.sampled(situation, pull, ordinal, gradient))
+        only = [index for index, item in enumerate(reference) if item is not None and item.numel()]
+        ruled = self._judge.rule(plain(situation), pull.gradients, reference, pull.cotangents, only) if only else None
+        if ruled is None or ruled.ruling != "wrong" or subject.elements == 0:
+            return None
+        return Fault(situation, pull, reference, ruled)
+
+    def along_directions(self, situation: Situation, pull: Pull, number: int = 0) -> bool | None:
+        """Whether differences along one random direction of all variables agree; None if they can't tell.
+
+        Random signs x U(0.5, 1.5) x rms: no coordinate is diluted or cancelled.
+        """
+        subject = self._subject
+        made = subject.make(plain(situation))
+        generator = torch.Generator().manual_seed(subject.seed + 1000 + number)
+        directions: dict[int, torch.Tensor] = {}
+        analytic = square = 0.0
+        for ordinal, position in enumerate(subject.positions):
+            gradient = pull.gradients[ordinal]
+            if gradient is None or situation.alias:
+                continue
+            item = made[position]
+            direction = _direction(item, generator)
+            directions[position] = direction
+            product = gradient.conj() * direction
+            terms = (product.real if product.is_complex() else product).to(torch.float64)
+            analytic += float(terms.sum())
+            square += float(terms.square().sum())
+        if not directions:
+            return None
+
+        def move(step: float) -> list[Any]:
+            return [item + step * directions[index] if index in directions else item for index, item in enumerate(made)]
+
+        phi = self._judge.moving(plain(situation), pull.cotangents, move)
+        coarse = self._judge.rounding > 1e-9
+        scale = square**0.5
+        best, error = 0.0, float("inf")
+        for step in (1e-1, 2e-2) if coarse else (1e-2, 1e-4, 2e-6):
+            value, estimate = ridders(phi, step, self._judge.rounding)
+            if estimate < error:
+                best, error = value, estimate
+            relative = 1e-2 if coarse else 1e-7
+            if abs(analytic - best) <= 10 * error + relative * max(scale, abs(best)) and error <= 1e-3 * scale:
+                return True
+        relative = 1e-2 if coarse else PROBE_RELATIVE
+        if error > 1e-3 * max(scale, abs(best)):
+            return None
+        return bool(abs(analytic - best) <= 10 * error + relative * max(scale, abs(best)))
+
+    def sampled(self, situation: Situation, pull: Pull, ordinal: int, gradient: torch.Tensor) -> torch.Tensor:
+        """The derivative by differences at some coordinates, NaN at the others."""
+        found = torch.full(gradient.shape, float("nan"), dtype=torch.float64).reshape(-1)
+        count = found.numel()
+        generator = torch.Generator().manual_seed(self._subject.seed)
+        chosen = range(count) if count <= 48 else torch.randperm(count, generator=generator)[:32].tolist()
+        for coordinate in chosen:
+            if time.monotonic() > self._deadline:
+                break
+            phi, size = self._judge.along(plain(situation), pull.cotangents, ordinal, coordinate)
+            try:
+                steps = (1e-1, 2e-2) if self._judge.rounding > 1e-9 else (1e-3, 1e-5)
+                best = min((ridders(phi, step * size, self._judge.rounding) for step in steps), key=lambda x: x[1])
+            except (ForwardError, UnstableError):
+                continue
+            found[coordinate] = best[0]
+        return found.reshape(gradient.shape)
+
+    def _smallest(self, fault: Fault) -> Fault:
+        """Drop what isn't needed for it to show, one field after another."""
+        names = fault.situation.changed()
+        if len(names) < 2 or fault.raised is not None:
+            return fault
+        for name in names:
+            smaller = self.attempt(fault.situation.without(name))
+            if smaller is not None:
+                fault = smaller
+        return fault
+
+
+def _direction(item: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    from gradproof_probe.gradients.experiment import rms
+
+    size = torch.rand(item.shape, generator=generator, dtype=torch.float64) + 0.5
+    sign = torch.randint(0, 2, item.shape, generator=generator, dtype=torch.int64).to(torch.float64) * 2 - 1
+    direction = sign * size * rms(item)
+    if item.is_complex():
+        other = torch.randint(0, 2, item.shape, generator=generator, dtype=torch.int64).to(torch.float64) * 2 - 1
+        return torch.complex(direction, direction * other).to(item.dtype)
+    return direction.to(item.dtype)
