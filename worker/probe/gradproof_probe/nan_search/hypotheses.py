@@ -7,7 +7,7 @@ analyzer adds later breaks nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -34,11 +34,8 @@ class Hypothesis:
     def low_precision(self) -> bool:
         return "float16" in self.singular_set or "65504" in self.singular_set
 
-    def points_at(self, place: Place | None) -> bool:
-        return place is not None and place.path == self.path and abs(place.line - self.line) <= _SLACK
-
-    def among(self, lines: Iterable[tuple[str, int]]) -> bool:
-        return any(self.points_at(Place(*line)) for line in lines)
+    def near(self, place: Place | None, slack: int = _SLACK) -> bool:
+        return place is not None and place.path == self.path and abs(place.line - self.line) <= slack
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -48,6 +45,11 @@ class Hypothesis:
             "outcome": self.outcome,
             "closest": self.closest if math.isfinite(self.closest) else None,
         }
+
+
+def about(hypotheses: Sequence[Hypothesis], place: Place | None) -> list[Hypothesis]:
+    """Those of this line; if there are none, those of the lines next to it."""
+    return [item for item in hypotheses if item.near(place, 0)] or [item for item in hypotheses if item.near(place)]
 
 
 def read_hypotheses(values: Iterable[Mapping[str, Any]]) -> list[Hypothesis]:

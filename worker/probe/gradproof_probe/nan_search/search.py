@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import torch
 
+from gradproof_probe.gradients.attribution import Place
 from gradproof_probe.nan_search.birth import Birth, watch, watch_forward
 from gradproof_probe.nan_search.constructions import (
     GIVEN,
@@ -27,7 +28,7 @@ from gradproof_probe.nan_search.constructions import (
     literal,
 )
 from gradproof_probe.nan_search.descent import Goal, closest, descend, goals
-from gradproof_probe.nan_search.hypotheses import Hypothesis, read_hypotheses
+from gradproof_probe.nan_search.hypotheses import Hypothesis, about, read_hypotheses
 from gradproof_probe.nan_search.judgement import Fault, Judge
 from gradproof_probe.nan_search.spy import Event
 from gradproof_probe.nan_search.subject import Evaluation, Inputs, Subject
@@ -35,6 +36,7 @@ from gradproof_probe.trees import tensors
 
 # Candidates that failed and are watched: each costs three runs and an explanation, and the first ones say it all.
 _MOST_WATCHED: Final = 24
+_MOST_BIRTHS: Final = 6
 # Of singular operations that no hypothesis names, so many are descended on.
 _MOST_GOALS: Final = 6
 _DEFAULT_S: Final = 10.0
@@ -125,6 +127,7 @@ class _Searcher:
         self._declared = declared
         self._watched = 0
         self._seen: set[tuple[Any, ...]] = set()
+        self._failed: set[tuple[Any, ...]] = set()
 
     def run(self, subject: Subject) -> None:
         first = watch_forward(subject, self._given, self._root)
@@ -201,9 +204,11 @@ class _Searcher:
             return False
         if construction.naturalness in ("natural", "plausible") and _disagreement(watched.spy.events):
             construction = replace(construction, naturalness="extreme")
-        births = watched.forward[:1] or (watched.backward[:1] if watched.evaluation.bad_leaves() else [])
-        for birth in births:
-            self._watched += 1
+        births = watched.forward or (watched.backward if watched.evaluation.bad_leaves() else [])
+        self._watched += 1
+        for birth in births[:_MOST_BIRTHS]:
+            if (birth.phase, birth.operation, birth.place) in self._failed:
+                continue
             fault = self._judge.judge(
                 inputs, watched.evaluation, birth, construction, asked=self._asked(birth, construction)
             )
@@ -211,7 +216,7 @@ class _Searcher:
         return bool(births)
 
     def _asked(self, birth: Birth, construction: Construction) -> bool:
-        return any(item.points_at(birth.place) for item in self._hypotheses) and construction.naturalness != "extreme"
+        return bool(about(self._hypotheses, birth.place)) and construction.naturalness != "extreme"
 
     def _add(self, fault: Fault) -> None:
         birth = fault.birth
@@ -220,22 +225,24 @@ class _Searcher:
             return
         self._seen.add(key)
         self._report.faults.append(fault)
-        for item in self._hypotheses:
-            if fault.verdict == "fail" and item.points_at(birth.place):
+        if fault.verdict == "fail":
+            self._failed.add(key[:3])
+            for item in about(self._hypotheses, birth.place):
                 item.outcome, item.closest = "confirmed", 0.0
 
     def _note_reached(self, events: Sequence[Event], lines: set[tuple[str, int]]) -> None:
         for item in self._hypotheses:
-            if item.outcome == "not_reached" and item.among(lines):
+            if item.outcome == "not_reached" and any(item.near(Place(*line)) for line in lines):
                 item.outcome = "not_reproduced"
-            for event in events:
-                if event.singularity is not None and item.points_at(event.place):
+        for event in events:
+            if event.singularity is not None:
+                for item in about(self._hypotheses, event.place):
                     item.closest = min(item.closest, closest(event))
 
     def _descend(self, inputs: Inputs, events: Sequence[Event]) -> None:
         """On the operations that hypotheses name, then on others, if nothing failed so far."""
         known = goals(list(events))
-        wanted = [goal for goal in known if any(item.points_at(goal.place) for item in self._hypotheses)]
+        wanted = [goal for goal in known if about(self._hypotheses, goal.place)]
         others = [goal for goal in known if goal not in wanted][:_MOST_GOALS]
         places = {fault.birth.place for fault in self._report.faults if fault.verdict == "fail"}
         for goal in [*wanted, *others]:
@@ -247,9 +254,8 @@ class _Searcher:
         reached, distance = descend(
             self._subject, inputs, goal, self._root, lambda _, evaluation: self._is_bad(evaluation), self._more
         )
-        for item in self._hypotheses:
-            if item.points_at(goal.place):
-                item.closest = min(item.closest, distance)
+        for item in about(self._hypotheses, goal.place):
+            item.closest = min(item.closest, distance)
         self._report.tried += 1
         if reached is None:
             return
