@@ -45,6 +45,13 @@ def test_of_many_targets_only_the_nearest_hear_of_a_finding_in_a_helper() -> Non
     assert told == [471, 481, 491, 501, 511, 521, 531, 541]
 
 
+def test_a_target_with_endless_findings_is_sent_the_first_of_them() -> None:
+    target = declared("T", 1, 1000)
+    assert sent(Suspicions([at(line) for line in range(1000, 0, -1)], [target]), target) == [
+        str(line) for line in range(1, 201)
+    ]
+
+
 def test_what_nothing_executes_goes_nowhere() -> None:
     target = declared("T", 1, 20)
     assert Suspicions([at(7, settled_by=())], [target]).of(target) == ()
