@@ -31,6 +31,7 @@ from benchmarks.mutants import VERSION, Mutant, Right, mutants, rights
 from benchmarks.mutants.checkers import CHECKS, answer
 from benchmarks.mutants.corpus import wrong
 from benchmarks.mutants.measuring import memory, times
+from benchmarks.mutants.rewriting import forget
 from benchmarks.mutants.summary import document, markdown, misses, table
 
 RESULTS = Path(__file__).parent / "results"
@@ -110,6 +111,7 @@ class Questions:
                         "form": mutant.form, "expected": list(mutant.causes), "mutant": mutant.name,
                         "check": check, "elements": elements, **_plain(found),
                     }  # fmt: skip
+            forget(mutant.function)
 
     def _mutants(self, right: Right) -> Iterable[Mutant]:
         if self._source is not None:

@@ -103,6 +103,13 @@ def _loaded(name: str, text: str) -> Function:
     return loaded
 
 
+def forget(function: Any) -> None:
+    """Let go of the module and of what a wrong forward keeps on its class: whole graphs, for one kind."""
+    sys.modules.pop(function.__module__, None)
+    if "kept" in vars(function):
+        del function.kept
+
+
 def _surroundings(right: Right) -> str:
     """Imports, constants and helpers of the Function's module: what its class needs to stand alone."""
     tree = ast.parse(inspect.getsource(sys.modules[right.function.__module__]))
