@@ -21,7 +21,7 @@ _MOST: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The outcome for one finding; `closest` says how near a search that missed came, if it is known."""
+    """The outcome for one finding; `closest` says in words how near a search that missed came, if it is known."""
 
     outcome: SearchOutcome
     closest: str | None = None
@@ -45,9 +45,12 @@ def searches(evidence: Mapping[str, object]) -> dict[str, Search]:
 
 
 def _closest(value: object) -> str | None:
+    """A number is the distance of the operand from its singular value."""
     if isinstance(value, int | float) and not isinstance(value, bool):
+        if value == 0:
+            return "its operand was at the singular value itself, and all stayed finite"
         try:
-            return f"{value:.3g}"
+            return f"its operand came within {value:.3g} of the singular value"
         except OverflowError:
             return None
     return in_words(value)

@@ -197,7 +197,7 @@ def _by_search(finding: Finding, searched: Sequence[_Run], outcome: SearchOutcom
         return Settlement("not_exercised", f"{who} was aimed at this, but no call came to this line.", evidence)
     if outcome == "not_reproduced":
         closest = run.searches[finding.fingerprint].closest
-        came = f"; the closest that it came: {closest}" if closest else ""
+        came = f"; {closest}" if closest else ""
         return Settlement(
             outcome, f"{who} searched for an input that brings this about and found none{came}.", evidence
         )

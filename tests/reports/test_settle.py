@@ -292,8 +292,8 @@ def test_a_search_that_misses_refutes_its_finding_and_says_how_close_it_came() -
     (settled,) = settle([finding()], [norm(checks=(searched("not_reproduced"),))])
     assert settled.settlement.verdict == "not_reproduced"
     assert settled.settlement.reason == (
-        "nan_gradient on pkg.a:Norm (cpu) searched for an input that brings this about and found none; the closest "
-        "that it came: 0.0312."
+        "nan_gradient on pkg.a:Norm (cpu) searched for an input that brings this about and found none; its operand "
+        "came within 0.0312 of the singular value."
     )
 
 
@@ -374,10 +374,10 @@ def test_of_two_words_on_one_finding_the_weightier_counts() -> None:
     evidence = {
         "hypotheses": [
             {"fingerprint": "f" * 32, "outcome": "not_reached"},
-            {"fingerprint": "f" * 32, "outcome": "not_reproduced", "closest": "1e-3 from zero"},
+            {"fingerprint": "f" * 32, "outcome": "not_reproduced", "closest": 0.0},
             {"fingerprint": "f" * 32, "outcome": "not_reached"},
         ]
     }
     (settled,) = settle([finding()], [norm(checks=(check(check="nan_gradient", evidence=evidence),))])
     assert settled.settlement.verdict == "not_reproduced"
-    assert settled.settlement.reason.endswith("the closest that it came: 1e-3 from zero.")
+    assert settled.settlement.reason.endswith("its operand was at the singular value itself, and all stayed finite.")
