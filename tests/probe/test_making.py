@@ -13,9 +13,9 @@ from gradproof_probe.gradients.making import (
     make_cotangent,
     make_values,
     resized,
-    source_of,
 )
 from gradproof_probe.gradients.situations import LAYOUTS, CotangentKind, ValueKind
+from gradproof_probe.repros.sources import source_of
 
 VALUE_KINDS: tuple[str, ...] = get_args(ValueKind)
 COTANGENT_KINDS: tuple[str, ...] = get_args(CotangentKind)

@@ -1,6 +1,6 @@
 """How the tensors of a situation are made from ordinary ones: values, sizes, ranks, memory layouts, cotangents.
 
-The engine calls these functions, and a stand-alone repro carries their source text (`source_of`), so that both make the
+The engine calls these functions, and a stand-alone repro carries their source text, so that both make the
 same numbers. Therefore each one needs torch and its neighbours here alone, draws from a generator of its own and never
 from the global one, and touches no autograd graph: what it is given is a plain value. It may return that very tensor.
 At a thousand elements each takes some 10 microseconds.
@@ -8,9 +8,7 @@ At a thousand elements each takes some 10 microseconds.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from types import FunctionType
 
 import torch
 
@@ -71,7 +69,7 @@ def make_cotangent(kind: str, number: float, like: torch.Tensor, seed: int) -> t
         zeros.view(-1)[like.numel() // 2] = 1
         return zeros
     if kind == "around":
-        return torch.complex(*[around(number, zeros.real)] * 2) if like.is_complex() else around(number, zeros)
+        return around(number, zeros)
     if kind == "constant":
         return zeros + random_normal(zeros.view(-1)[:1], seed)[0]
     return changed_cotangent(kind, number, random_normal(zeros, seed))
@@ -133,38 +131,60 @@ def changed_rank(tensor: torch.Tensor, rank: int) -> torch.Tensor:
 def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
     """The same values in other memory; the tensor itself where its shape doesn't allow the layout.
 
-    `transposed`: first and last axis change places in memory. `strided`: every second element of wider memory.
-    `offset`: all but the first element of wider rows, as cat hands gradients back. `expanded`: stride 0 over all axes
-    if all values are equal, as sum hands gradients back, otherwise over the first axis that is longer than 1. The
-    values are then those of its first slice: take them from what is returned. What fills the gaps is finite, so that
-    reading it gives a wrong number, not one that is missing.
+    What fills the gaps is finite, so that reading it gives a wrong number, not one that is missing. `expanded` alone
+    changes values: take them from what is returned.
     """
     if tensor.layout != torch.strided or tensor.numel() == 0 or tensor.dim() == 0:
         return tensor
-    if layout == "contiguous":
-        return tensor.contiguous()
-    if layout == "channels_last":
-        formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-        return tensor.contiguous(memory_format=formats[tensor.dim()]) if tensor.dim() in formats else tensor
+    if layout == "transposed":
+        return transposed(tensor)
+    if layout == "strided":
+        return strided(tensor)
+    if layout == "offset":
+        return offset(tensor)
     if layout == "expanded":
         return expanded(tensor)
-    if layout == "transposed":
-        made = tensor.transpose(0, -1).contiguous().transpose(0, -1)
-        if not made.is_contiguous():
-            return made
-    other = 1 - 2 * tensor if tensor.is_floating_point() or tensor.is_complex() else torch.zeros_like(tensor)
-    if layout == "offset":
-        return torch.cat([other[..., :1], tensor], dim=-1)[..., 1:]
-    return torch.stack([tensor, other], dim=-1)[..., 0]
+    return channels_last(tensor) if layout == "channels_last" else tensor.contiguous()
+
+
+def transposed(tensor: torch.Tensor) -> torch.Tensor:
+    """First and last axis change places in memory; strided where that changes nothing."""
+    made = tensor.transpose(0, -1).contiguous().transpose(0, -1)
+    return strided(made) if made.is_contiguous() else made
+
+
+def strided(tensor: torch.Tensor) -> torch.Tensor:
+    """Every second element of wider memory."""
+    return torch.stack([tensor, filling(tensor)], dim=-1)[..., 0]
+
+
+def offset(tensor: torch.Tensor) -> torch.Tensor:
+    """All but the first element of wider rows, as the backward of cat hands gradients on."""
+    return torch.cat([filling(tensor)[..., :1], tensor], dim=-1)[..., 1:] if tensor.dim() else tensor
 
 
 def expanded(tensor: torch.Tensor) -> torch.Tensor:
-    """Stride 0 over all axes if all values are equal, otherwise over the first axis that is longer than 1."""
+    """Stride 0: over all axes if all values are equal, as the backward of sum hands gradients on.
+
+    Otherwise over the first axis that is longer than 1; the values are then those of its first slice.
+    """
+    if tensor.numel() < 2:
+        return tensor
     first = tensor[(0,) * tensor.dim()].clone()
     if bool((tensor == first).all()):
         return first.expand(tensor.shape)
     axis = next(dim for dim, length in enumerate(tensor.shape) if length > 1)
     return tensor.narrow(axis, 0, 1).clone(memory_format=torch.contiguous_format).expand(tensor.shape)
+
+
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.contiguous(memory_format=formats[tensor.dim()]) if tensor.dim() in formats else tensor
+
+
+def filling(tensor: torch.Tensor) -> torch.Tensor:
+    """What lies beside the values in wider memory: other numbers, finite, and valid indices."""
+    return 1 - 2 * tensor if tensor.is_floating_point() or tensor.is_complex() else torch.zeros_like(tensor)
 
 
 def around(number: float, like: torch.Tensor) -> torch.Tensor:
@@ -173,7 +193,8 @@ def around(number: float, like: torch.Tensor) -> torch.Tensor:
     # The golden section spreads the distances evenly without drawing any.
     distance = (0.01 + 0.29 * ((0.618034 * count) % 1.0)) * (abs(number) or 1.0)
     side = 1 - (count + 1) % 3
-    return (number + side * distance).to(like.dtype).reshape(like.shape)
+    made = (number + side * distance).reshape(like.shape)
+    return (torch.complex(made, made) if like.is_complex() else made).to(like.dtype)
 
 
 def one_hot_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -196,19 +217,3 @@ def random_normal(like: torch.Tensor, seed: int) -> torch.Tensor:
     wide = torch.complex128 if like.is_complex() else torch.float64
     drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=wide)
     return drawn.to(device=like.device, dtype=like.dtype)
-
-
-def source_of(*functions: FunctionType) -> str:
-    """The source text of these functions and of those of this module that they call, each once, callees first."""
-    texts: dict[str, str] = {}
-
-    def add(function: FunctionType) -> None:
-        for name in function.__code__.co_names:
-            called = globals().get(name)
-            if isinstance(called, FunctionType) and called.__module__ == __name__ and called is not function:
-                add(called)
-        texts.setdefault(function.__name__, inspect.getsource(function))
-
-    for function in functions:
-        add(function)
-    return "\n\n".join(texts.values())

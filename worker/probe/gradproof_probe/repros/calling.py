@@ -1,0 +1,225 @@
+"""The part of a script that builds target and inputs, and makes the call in question.
+
+`target()`, `inputs()`, `forward(call, args)`, `incoming(outputs)` and `special()`: only what the situation needs is
+written, with the functions of `pieces` and of the engine's `making`. Seeds are those of the harness and of the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from gradproof_probe.gradients.situations import ORDINARY, Situation
+from gradproof_probe.repros.case import Case, comma, indented, literal
+
+REPEATS: Final = 4  # calls before the one that is looked at
+FLAGS: Final = {
+    "deterministic": ("torch.use_deterministic_algorithms(True)", "torch.use_deterministic_algorithms(False)"),
+    "anomaly": ("torch.autograd.set_detect_anomaly(True, check_nan=False)", "torch.autograd.set_detect_anomaly(False)"),
+    "default_float32": ("torch.set_default_dtype(torch.float32)", "torch.set_default_dtype(torch.float64)"),
+    "float32_precision_high": (
+        'torch.set_float32_matmul_precision("high")',
+        'torch.set_float32_matmul_precision("highest")',
+    ),
+}
+
+
+def target_text(case: Case) -> str:
+    target = case.target
+    if target.kind == "autograd_function":
+        return f"def target():\n    return eval({target.qualname + '.apply'!r}, names())\n"
+    if target.kind == "function":
+        what, made = "The function", f"eval({target.qualname!r}, names())"
+    else:
+        constructor = case.recipe.constructor or f"{target.qualname}()"
+        what, made = "The module, made anew", f"eval({constructor!r}, names()).to(torch.{case.base})"
+    return f'''\
+def target():
+    """{what}, with the keyword arguments that the harness gave it."""
+    reseed(SEED + 1)
+    _, kwargs = eval({_arguments(case)!r}, names())
+    kwargs = {{name: own(value, torch.{case.base}) for name, value in kwargs.items()}}
+    reseed(SEED)
+    made = {made}
+    return lambda *args: made(*args, **kwargs)
+'''
+
+
+def _arguments(case: Case) -> str:
+    # A comment at the end of the last expression must not swallow the bracket.
+    return f"arguments({', '.join(case.recipe.inputs)}\n)"
+
+
+def inputs_text(case: Case) -> str:
+    """`inputs()`: the arguments in the situation's values, sizes, dtype and memory."""
+    situation = case.situation
+    lines = ["reseed(SEED + 1)", f"args, _ = eval({_arguments(case)!r}, names())"]
+    lines.append(f"args = [own(arg, torch.{case.base}) for arg in args]")
+    lines += [f"args[{index}] = {literal(value)}" for index, value in situation.arguments]
+    lines += _of_every_tensor(situation) + _of_every_variable(situation)
+    if situation.alias:
+        lines.append("args = shared(args)")
+    words = replace(
+        situation, cotangent=ORDINARY.cotangent, wanted=None, autocast="", sequence="once", flags=()
+    ).describe()
+    head = ["def inputs():", f'    """The arguments that the harness made{comma(words)}."""']
+    return "\n".join([*head, *indented([*lines, "return args"])]) + "\n"
+
+
+def _of_every_tensor(situation: Situation) -> list[str]:
+    changes = []
+    if situation.resize:
+        changes.append(f"arg = resized(arg, {situation.resize!r}, SEED + position)")
+    if situation.rank:
+        changes.append(f"arg = changed_rank(arg, {situation.rank}) if arg.dim() == highest else arg")
+    if not changes:
+        return []
+    lines = ["for position, arg in enumerate(args):", "    if isinstance(arg, torch.Tensor):"]
+    lines += indented([*changes, "args[position] = arg"], 8)
+    if situation.rank:
+        return ["highest = max(arg.dim() for arg in args if isinstance(arg, torch.Tensor))", *lines]
+    return lines
+
+
+def _of_every_variable(situation: Situation) -> list[str]:
+    values = situation.values
+    changes = []
+    if values.kind != "ordinary":
+        # Complex inputs keep their values in the engine too.
+        only = "" if values.only is None else f"number == {values.only} and "
+        changes += [f"if {only}not arg.is_complex():", f"    arg = {values_text(values.kind, values.number)}"]
+    if situation.dtype != "float64":
+        changes.append(f"arg = own(arg, torch.{situation.dtype})")
+    if situation.input_layout != "contiguous":
+        changes.append(f"arg = {situation.input_layout}(arg.contiguous())")
+    if not changes:
+        return []
+    last = "arg.contiguous()" if situation.input_layout == "contiguous" else "arg"
+    return [
+        "positions = [position for position, arg in enumerate(args) if is_variable(arg)]",
+        "for number, position in enumerate(positions):",
+        *indented(["arg = args[position]", *changes, f"args[position] = {last}"]),
+    ]
+
+
+def values_text(kind: str, number: float) -> str:
+    """An expression for what `make_values` makes of `arg`; where it is one operation, that."""
+    written = literal(number)
+    short = {
+        "scaled": f"arg * {written}",
+        "shifted": f"arg + {written}",
+        "positive": "arg.abs()",
+        "negative": "-arg.abs()",
+        "constant": f"torch.full_like(arg, {written})",
+        "around": f"around({written}, arg)",
+    }
+    return short.get(kind, f"make_values({kind!r}, {written}, arg)")
+
+
+def cotangent_text(kind: str, number: float) -> str:
+    """An expression for what `make_cotangent` makes for output `o` with number `i`; where it is simple, that."""
+    drawn = "random_normal(o, SEED + 11 * i + 7)"
+    short = {
+        "random": drawn,
+        "scaled": f"{drawn} * {literal(number)}",
+        "ones": "torch.ones(o.shape, dtype=o.dtype)",
+        "zeros": "torch.zeros(o.shape, dtype=o.dtype)",
+        "around": f"around({literal(number)}, o)",
+    }
+    return short.get(kind, f"make_cotangent({kind!r}, {literal(number)}, o.detach(), SEED + 11 * i + 7)")
+
+
+def incoming_text(case: Case) -> str:
+    cotangent = case.situation.cotangent
+    made = cotangent_text(cotangent.kind, cotangent.number)
+    if cotangent.layout != "contiguous":
+        made = f"{cotangent.layout}({made})"
+    if cotangent.outputs is not None:
+        made = f"{made} if i in {cotangent.outputs!r} else None"
+    return f'''\
+def forward(call, args):
+    reseed(SEED)
+    return tensors(call(*args))
+
+
+def incoming(outputs):
+    """The gradient that is pulled back, for each output."""
+    return [{made} for i, o in enumerate(outputs)]
+'''
+
+
+def special_text(case: Case, *, watched: bool = False) -> str:
+    """`special()`: gradients and what was pulled back; `watched`: also what backward may not write to."""
+    situation = case.situation
+    sequence = situation.sequence
+    wanted = "" if situation.wanted is None else f", wanted={situation.wanted!r}"
+    others = "other_values(made)" if sequence in ("interleaved", "after_another") else "made"
+    again = f"leaves({others}{wanted})"
+    body = ["call = target()", f"args = leaves(made{wanted})", *_before(sequence, again)]
+    body.append(f"given = {_handed(situation)}")
+    body += _under_autocast(["outputs = forward(call, given)"], enabled=situation.autocast != "")
+    body += [*_between(sequence, again), "vs = incoming(outputs)", *(_WATCHING if watched else [])]
+    body += _under_autocast(_backward(sequence, watched=watched), enabled=situation.autocast == "throughout")
+    body.append("return found, watched, outputs, args" if watched else "return found, vs")
+    if situation.flags:
+        body = ["try:", *indented(body), "finally:", *indented([FLAGS[name][1] for name in situation.flags])]
+    body = ["made = inputs()", *[FLAGS[name][0] for name in situation.flags], *body]
+    head = ["def special():", f'    """The call in question{comma(situation.describe())}."""']
+    return "\n".join([*head, *indented(body)]) + "\n"
+
+
+def _handed(situation: Situation) -> str:
+    # The clone of an expanded tensor has memory of its own.
+    if situation.input_layout == "expanded":
+        return "args"
+    return "handed(args)" if situation.input_layout == "contiguous" else f"handed(args, {situation.input_layout})"
+
+
+def _before(sequence: str, again: str) -> list[str]:
+    if sequence == "inference_first":
+        return ["with torch.no_grad():", "    forward(call, handed(leaves(made, wanted=())))"]
+    if sequence not in ("after_another", "repeated"):
+        return []
+    lines = [
+        f"earlier = {again}",
+        "outputs = forward(call, handed(earlier))",
+        "gradients(outputs, earlier, incoming(outputs))",
+    ]
+    return lines if sequence == "after_another" else [f"for _ in range({REPEATS}):", *indented(lines)]
+
+
+def _between(sequence: str, again: str) -> list[str]:
+    if sequence == "interleaved":
+        return [f"forward(call, handed({again}))  # other inputs"]
+    if sequence in ("output_written", "input_written"):
+        what = "outputs" if sequence == "output_written" else "variables(given)"
+        return ["with torch.no_grad():", f"    for t in {what}:", "        t.mul_(0.5).add_(1)"]
+    if sequence == "used_twice":
+        return ["outputs = [a + b for a, b in zip(outputs, forward(call, given))]"]
+    return []
+
+
+def _backward(sequence: str, *, watched: bool) -> list[str]:
+    lines = []
+    if sequence == "second_backward":
+        lines += [
+            "firsts = [random_normal(o, SEED + 99) for o in outputs]",
+            "gradients(outputs, args, firsts, retain_graph=True)  # the first of two over this graph",
+        ]
+    lines.append("reseed(SEED + 1)  # elsewhere than in forward" if sequence == "other_seed" else "reseed(SEED)")
+    option = ", create_graph=True" if sequence == "create_graph" else ", retain_graph=True" if watched else ""
+    pull = f"gradients(outputs, args, vs{option})"
+    return [*lines, f"found = in_another_thread(lambda: {pull})" if sequence == "other_thread" else f"found = {pull}"]
+
+
+def _under_autocast(lines: list[str], *, enabled: bool) -> list[str]:
+    if not enabled:
+        return lines
+    return ['with torch.autocast("cpu", dtype=torch.bfloat16):', *indented(lines)]
+
+
+_WATCHING: Final = [
+    'watched = [("incoming gradient", v, v.clone()) for v in vs if v is not None]',
+    'watched += [("input", t, t.detach().clone()) for t in variables(given)]',
+    'watched += [("output", t, t.detach().clone()) for t in outputs]',
+]
