@@ -95,7 +95,8 @@ class Judge:
         if given and self._declared and birth.phase == "forward":
             return "reached"
         if birth.outside:
-            return "reached" if birth.origin.protected else "domain"
+            # Inputs that were guessed prove nothing about a domain; a bound in front that lets this through does.
+            return "reached" if birth.origin.bounded and not given else "domain"
         return "reached" if birth.origin.computed or birth.origin.protected else "domain"
 
     def _evaluated_wide(self, inputs: Inputs) -> Evaluation | None:

@@ -39,7 +39,7 @@ _MOST_WATCHED: Final = 24
 _MOST_BIRTHS: Final = 6
 # Of singular operations that no hypothesis names, so many are descended on.
 _MOST_GOALS: Final = 6
-_DEFAULT_S: Final = 10.0
+_MOST_S: Final = 15.0
 # Beyond this an input is not what a layer sees.
 _LARGEST_PLAUSIBLE: Final = 1e4
 _LARGEST_LOGARITHM: Final = 50.0  # e^50 = 5e21
@@ -88,7 +88,7 @@ def search(
     """
     inputs = Inputs(list(args), dict(kwargs or {}), tuple(names))
     known = read_hypotheses(hypotheses)
-    limit = time.monotonic() + _DEFAULT_S
+    limit = time.monotonic() + _MOST_S
     until = limit if deadline is None else min(limit, deadline)
     report = NanReport("searched")
     subject = Subject(call, module, seed=seed)

@@ -44,12 +44,10 @@ _HANDING_ON: Final = frozenset(
         *("mul", "div", "select_scatter", "slice_scatter", "masked_select", "empty_like", "_conj", "real", "imag"),
     }
 )
-_PROTECTING: Final = frozenset(
-    {
-        *("clamp", "clamp_min", "clamp_max", "maximum", "minimum", "fmax", "fmin", "hardtanh", "where", "masked_fill"),
-        *("nan_to_num", "threshold"),
-    }
+_BOUNDING: Final = frozenset(
+    {"clamp", "clamp_min", "clamp_max", "maximum", "minimum", "fmax", "fmin", "hardtanh", "threshold"}
 )
+_PROTECTING: Final = _BOUNDING | {"where", "masked_fill", "nan_to_num"}
 # An addend of at most this much in front of a singular operation is an eps.
 _LARGEST_EPSILON: Final = 1e-2
 # What torch itself defines as NaN: the mean of nothing, the deviation of one value, a loss over ignored labels only.
@@ -66,6 +64,7 @@ class Origin:
     varies: bool = False  # depends on an input or a parameter
     computed: bool = False
     protected: bool = False
+    bounded: bool = False  # protected by a bound: a clamp, a maximum
     births: frozenset[int] = frozenset()  # of the infinities in it; -1: put there on purpose
 
     def joined(self, other: Origin) -> Origin:
@@ -74,6 +73,7 @@ class Origin:
             self.varies or other.varies,
             self.computed or other.computed,
             self.protected or other.protected,
+            self.bounded or other.bounded,
             self.births | other.births,
         )
 
@@ -250,7 +250,7 @@ def _combined(operation: str, args: tuple[Any, ...], origins: Sequence[Origin]) 
         protected = protected or any(
             isinstance(value, float) and 0 < abs(value) <= _LARGEST_EPSILON for value in args[:2]
         )
-    return Origin(joined.slots, joined.varies, computed, protected)
+    return Origin(joined.slots, joined.varies, computed, protected, joined.bounded or operation in _BOUNDING)
 
 
 def _numeric(tensor: torch.Tensor) -> bool:

@@ -1,0 +1,177 @@
+"""The search for NaN gradients, run as the worker runs it: what is born where, at which input, and who is to blame."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.probe.conftest import FIXTURES, Spoken, entry, speak
+
+SOURCE = (FIXTURES / "singular.py").read_text(encoding="utf-8").splitlines()
+
+ROWS = ("torch.randn(3, 4)",)
+PAIR = ("torch.randn(3, 4)", "torch.randn(3, 4)")
+MASKED = ("torch.randn(3, 4)", "torch.ones(3, 4, dtype=torch.bool)")
+LABELLED = ("torch.randn(3, 4)", "torch.tensor([0, 1, 3])")
+SEQUENCES = ("torch.randn(2, 3, 4)", "torch.ones(2, 3, dtype=torch.bool)")
+
+# name: kind, inputs, diagnosis, phase and operation in which it is born
+FAULTY: dict[str, tuple[str, tuple[str, ...], str, str, str]] = {
+    "lengths": ("function", ROWS, "nan_gradient", "backward", "sqrt"),
+    "masked_root": ("function", ("torch.rand(3, 4)",), "nan_gradient", "backward", "sqrt"),
+    "hides_the_infinity": ("function", MASKED, "nan_gradient", "backward", "mul"),
+    "likelihood": ("function", LABELLED, "nan_output", "forward", "log"),
+    "angle": ("function", PAIR, "nan_gradient", "backward", "acos"),
+    "sinc": ("function", ROWS, "nan_output", "forward", "div"),
+    "Unit": ("module", ROWS, "nan_output", "forward", "div"),
+    "PaddedAttention": ("module", SEQUENCES, "nan_output", "forward", "softmax"),
+    "OwnRoot": ("autograd_function", ROWS, "nan_gradient", "backward", "div"),
+    "rescaled": ("function", ("torch.randn(3, 4).half()",), "nan_output", "forward", "div"),
+}
+INNOCENT: dict[str, tuple[str, tuple[str, ...]]] = {
+    "safe_lengths": ("function", ROWS),
+    "doubly_masked_root": ("function", ROWS),
+    "logarithm": ("function", ("torch.rand(3, 4)",)),
+    "quotient": ("function", PAIR),
+    "growth": ("function", ROWS),
+    "loss": ("function", LABELLED),
+    "hidden_scores": ("function", MASKED),
+    "dice": ("function", ("torch.rand(3, 4)", "torch.rand(3, 4)")),
+    "policy_ratio": ("function", ("torch.randn(5)", "torch.randn(5)", "torch.randn(5)")),
+    "Attention": ("module", ("torch.randn(2, 3, 4)", "torch.zeros(2, 3, dtype=torch.bool)")),
+    "Normed": ("module", ROWS),
+    # In float32 an eps of 1e-8 is one.
+    "rescaled in float32": ("function", ROWS),
+    "tuned": ("function", ROWS),
+}
+
+
+def fault_line(name: str) -> int:
+    return next(number for number, line in enumerate(SOURCE, 1) if line.endswith(f"# FAULT {name}"))
+
+
+def asked(name: str, *, kind: str, inputs: tuple[str, ...], line: int, singular_set: str = "== 0") -> dict[str, Any]:
+    """A job whose target a static finding suspects at a line."""
+    suspicion = {
+        "rule": "GP101",
+        "fingerprint": f"print-{name}",
+        "path": "singular.py",
+        "line": line,
+        "symbol": name,
+        "operand": "x",
+        "singular_set": singular_set,
+    }
+    job = entry(kind, f"singular:{name}", inputs=inputs, checks=["nan_gradient"], job=f"asked {name}")
+    return job | {"hypotheses": [suspicion]}
+
+
+@pytest.fixture(scope="module")
+def spoken() -> Spoken:
+    batch = [
+        entry(kind, f"singular:{name}", inputs=inputs, checks=["nan_gradient"])
+        for name, (kind, inputs, *_) in FAULTY.items()
+    ]
+    batch += [
+        entry(kind, f"singular:{name.split()[0]}", inputs=inputs, checks=["nan_gradient"], job=name)
+        for name, (kind, inputs) in INNOCENT.items()
+    ]
+    unclear = {"rule": "GP999", "fingerprint": "elsewhere", "path": "singular.py", "line": 1, "singular_set": "== 0"}
+    root = asked("doubly_masked_root", kind="function", inputs=ROWS, line=line_of("inside.sqrt()"))
+    batch += [
+        asked("logarithm", kind="function", inputs=("torch.rand(3, 4)",), line=line_of("return x.log()")),
+        root | {"hypotheses": [*root["hypotheses"], unclear]},
+        asked("tuned", kind="function", inputs=ROWS, line=fault_line("tuned")),
+        asked(
+            "rescaled", kind="function", inputs=ROWS, line=fault_line("rescaled"), singular_set="== 0 in float16"
+        ),
+    ]  # fmt: skip
+    return speak(FIXTURES, batch)
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(SOURCE, 1) if text in line)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_fault_is_named_by_operation_line_and_phase(spoken: Spoken, name: str) -> None:
+    _, _, cause, phase, operation = FAULTY[name]
+    result = spoken.result(name, "nan_gradient")
+    assert result["verdict"] == "fail", result
+    assert result["diagnosis"]["cause"] == cause
+    birth = result["evidence"]["birth"]
+    assert (birth["phase"], birth["operation"]) == (phase, operation)
+    assert (result["path"], result["line"]) == ("singular.py", fault_line(name))
+    assert result["evidence"]["naturalness"] in ("given", "natural", "plausible")
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_right_code_and_the_callers_business_pass(spoken: Spoken, name: str) -> None:
+    result = spoken.result(name, "nan_gradient")
+    assert result["verdict"] == "pass", result
+    assert result["evidence"]["tried"] > 10
+
+
+def test_a_zero_row_is_natural_and_a_gradient_that_is_not_used_is_explained(spoken: Spoken) -> None:
+    lengths = spoken.result("lengths", "nan_gradient")
+    assert lengths["evidence"]["naturalness"] == "natural"
+    assert lengths["evidence"]["input"] == "`rows`: a first row of zeros"
+    assert lengths["evidence"]["gradient_of"] == ["rows"]
+    assert "eps inside the root" in lengths["diagnosis"]["text"]
+    masked = spoken.result("masked_root", "nan_gradient")
+    assert masked["evidence"]["ground"] == "unused"
+    assert "0 times infinity" in masked["diagnosis"]["text"]
+
+
+def test_the_precision_is_the_one_that_the_code_runs_in(spoken: Spoken) -> None:
+    assert spoken.result("lengths", "nan_gradient")["evidence"]["precision"] == "float32"
+    assert spoken.result("rescaled", "nan_gradient")["evidence"]["precision"] == "float16"
+
+
+def hypotheses(spoken: Spoken, job: str) -> dict[str, Any]:
+    records = spoken.result(job, "nan_gradient")["evidence"]["hypotheses"]
+    return {record["fingerprint"]: record for record in records}
+
+
+def test_a_suspected_operand_is_reached_though_a_caller_could_avoid_it(spoken: Spoken) -> None:
+    result = spoken.result("asked logarithm", "nan_gradient")
+    assert result["verdict"] == "fail"
+    record = hypotheses(spoken, "asked logarithm")["print-logarithm"]
+    assert (record["outcome"], record["rule"], record["line"]) == ("confirmed", "GP101", line_of("return x.log()"))
+
+
+def test_a_suspicion_that_holds_is_searched_and_not_reproduced(spoken: Spoken) -> None:
+    assert spoken.result("asked doubly_masked_root", "nan_gradient")["verdict"] == "pass"
+    found = hypotheses(spoken, "asked doubly_masked_root")
+    assert found["print-doubly_masked_root"]["outcome"] == "not_reproduced"
+    assert found["print-doubly_masked_root"]["closest"] > 0
+    assert found["elsewhere"]["outcome"] == "not_reached"
+
+
+def test_a_value_tuned_to_the_last_bit_never_fails(spoken: Spoken) -> None:
+    result = spoken.result("asked tuned", "nan_gradient")
+    assert result["verdict"] == "inconclusive"
+    assert result["evidence"]["naturalness"] == "tuned"
+    assert hypotheses(spoken, "asked tuned")["print-tuned"]["outcome"] == "not_reproduced"
+
+
+def test_half_precision_is_tried_where_a_suspicion_asks_for_it(spoken: Spoken) -> None:
+    result = spoken.result("asked rescaled", "nan_gradient")
+    assert (result["verdict"], result["evidence"]["precision"]) == ("fail", "float16")
+    assert hypotheses(spoken, "asked rescaled")["print-rescaled"]["outcome"] == "confirmed"
+
+
+@pytest.mark.parametrize("job", ["lengths", "PaddedAttention", "OwnRoot", "asked rescaled"])
+def test_the_script_shows_the_fault_with_torch_and_the_repository_alone(
+    spoken: Spoken, job: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "repro.py"
+    script.write_text(spoken.result(job, "nan_gradient")["repro"], encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-I", str(script), str(FIXTURES)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "not finite" in ran.stdout
