@@ -23,26 +23,27 @@ from gradproof_probe.gradients.naming.pairs import Evidence, GradientPair, Named
 from gradproof_probe.gradients.naming.places import local, mostly_wrong, scattered
 from gradproof_probe.gradients.naming.reductions import composed
 from gradproof_probe.gradients.naming.rounding import epsilon, rounded, rounded_on_the_way
-from gradproof_probe.gradients.naming.slots import other_outputs, swapped
-from gradproof_probe.gradients.naming.terms import broken_invariance, coupled, mixed, slice_ratios
-from gradproof_probe.gradients.naming.whole import conjugate, missing, no_dependence, not_finite, ratio
+from gradproof_probe.gradients.naming.slots import exchanged, misplaced, other_outputs
+from gradproof_probe.gradients.naming.terms import broken_invariance, collapsed, coupled, mixed, slice_ratios
+from gradproof_probe.gradients.naming.whole import conjugate, missing, no_dependence, not_finite, ratio, scaled
 
 __all__ = ["Evidence", "GradientPair", "Named", "PullBack", "name_cause"]
 
 Rule = Callable[[Difference], Named | None]
 
-_FIRST: Final[tuple[Rule, ...]] = (not_finite, missing, ratio)
+_FIRST: Final[tuple[Rule, ...]] = (not_finite, missing)
 _RULES: Final[tuple[Rule, ...]] = (
     conjugate,
     reordered,
     rounded,
     no_dependence,
-    local,
     other_outputs,
+    local,
     formula,
+    constant,
+    collapsed,
     slice_ratios,
     coupled,
-    constant,
     two_terms,
     composed,
     mixed,
@@ -96,7 +97,8 @@ def _pattern(evidence: Evidence) -> Named:
         )
     # Where more elements say the same, a rule can be surer: a factor of a bias of two elements may be an accident.
     wrong.sort(key=lambda item: (-min(int(item.telling.sum()), 8), item.pair.ordinal))
-    named = _first(_FIRST, wrong) or swapped(wrong, evidence) or _first(_RULES, wrong)
+    named = _first(_FIRST, wrong) or exchanged(wrong) or _first((ratio,), wrong)
+    named = named or misplaced(wrong, evidence) or _first(_RULES, wrong)
     named = named or _unnamed(max(wrong, key=lambda item: item.largest))
     right = [item.name for item in differences if item not in wrong]
     return replace(named, numbers={**named.numbers, "wrong": [item.name for item in wrong], "right": right})
@@ -132,6 +134,8 @@ def _for_all(named: Named, rule: Rule, item: Difference, wrong: Sequence[Differe
 
 
 def _unnamed(item: Difference) -> Named:
+    if item.r.numel() == 1 and item.r[0] != 0:
+        return scaled(item, complex(item.a[0] / item.r[0]))
     place = item.worst()
     returned, derivative = item.analytic[place].item(), item.reference[place].item()
     count = int(item.wrong.sum())

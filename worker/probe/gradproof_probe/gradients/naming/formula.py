@@ -17,6 +17,7 @@ import torch
 from gradproof_probe.gradients.naming import words
 from gradproof_probe.gradients.naming.difference import Difference
 from gradproof_probe.gradients.naming.pairs import Named
+from gradproof_probe.gradients.naming.terms import changed_invariance
 from gradproof_probe.gradients.naming.vocabulary import Vocabulary, vocabulary
 
 _FEWEST: Final = 3  # coordinates: fewer agree with something by accident
@@ -46,7 +47,8 @@ def formula(item: Difference) -> Named | None:
     for name, incoming in known.cotangents:
         term = _product(d, incoming, known, item)
         if term is not None:
-            found.append((term.cost + 0.5, _say_term(item, term, known, name)))
+            simple = _product(r, incoming, known, item) is not None and _product(a, incoming, known, item) is None
+            found.append((term.cost + 0.5, _say_term(item, term, known, name, simple=simple)))
         whole = _product(a, incoming, known, item)
         item.memory.setdefault("whole", []).append((name, whole))
         truth = _product(r, incoming, known, item) if whole is not None else None
@@ -55,7 +57,39 @@ def formula(item: Difference) -> Named | None:
     bare = _product(d, torch.ones_like(d), known, item, simple=True)
     if bare is not None:
         found.append((bare.cost + 0.75, _say_bare(item, bare, known)))
+    if not found:
+        found += _near_one(item, a, r, d, known)
     return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _near_one(
+    item: Difference, a: torch.Tensor, r: torch.Tensor, d: torch.Tensor, known: Vocabulary
+) -> list[tuple[float, Named]]:
+    """analytic = derivative · (1 + c · φ) or derivative / (1 + c · φ): an epsilon, or a second part of a factor."""
+    found = []
+    for base, below in ((r, False), (a, True)):
+        part = _product(d, base, known, item, simple=True, inverse=True)
+        if part is None or not part.terms:
+            continue
+        constant = -part.constant if below else part.constant
+        spelled = _spelled(Product(abs(constant), part.terms, 0), known)
+        factor = f"(1 {'+' if constant > 0 else '-'} {spelled})"
+        said = f"the derivative {'divided by' if below else 'times'} {factor}"
+        small = item.largest < 0.1 * item.scale and abs(constant) < 0.1
+        found.append(
+            (
+                part.cost,
+                Named(
+                    "different_epsilon" if small else "wrong_factor",
+                    f"the gradient for {item.name} is {said}",
+                    {"factor": factor, "constant": constant},
+                    "an epsilon is added in backward that forward doesn't have, or has at another place"
+                    if small
+                    else f"look for a factor in which {spelled} is too much or missing",
+                ),
+            )
+        )
+    return found
 
 
 def two_terms(item: Difference) -> Named | None:
@@ -122,11 +156,17 @@ def _logarithms(known: Vocabulary, usable: torch.Tensor, item: Difference) -> _L
 
 
 def _product(
-    target: torch.Tensor, base: torch.Tensor, known: Vocabulary, item: Difference, *, simple: bool = False
+    target: torch.Tensor,
+    base: torch.Tensor,
+    known: Vocabulary,
+    item: Difference,
+    *,
+    simple: bool = False,
+    inverse: bool = False,
 ) -> Product | None:
     """target = c · base · φ or c · base · φ₁^±1 · φ₂^±1, the simplest that fits; None if none does.
 
-    `simple`: a φ that isn't made of the incoming gradient, or none.
+    `simple`: one term that isn't made of the incoming gradient, or none; `inverse`: or one over it.
     """
     floor = 1e-9 * float(target.abs().max())
     usable = (target.abs() > floor) & (base.abs() > 1e-9 * float(base.abs().max()))
@@ -151,7 +191,7 @@ def _product(
         near = (size + terms.norms - 2 * power * along < _SCREEN * size).nonzero().reshape(-1).tolist()
         for place in near:
             row = int(terms.rows[place])
-            if not (simple and (power < 0 or row in known.incoming)):
+            if not (simple and ((power < 0 and not inverse) or row in known.incoming)):
                 found += _verified(((row, power),), target, base, usable, known, item)
     if not found and not simple and n >= 2 * _FEWEST:
         for pair in _near_pairs(terms, aim):
@@ -286,23 +326,35 @@ def constant_words(constant: float, item: Difference) -> str:
     return f"all ones times {words.number(constant)}"
 
 
-def _say_term(item: Difference, product: Product, known: Vocabulary, incoming: str) -> Named:
-    spelled = _spelled(Product(abs(product.constant), product.terms, 0), known)
-    term = incoming if spelled == "1" else f"{incoming} · {spelled}"
+def _say_term(item: Difference, product: Product, known: Vocabulary, incoming: str, *, simple: bool) -> Named:
+    """`simple`: the derivative is a simple formula by itself, so that nothing can be missing from what was returned."""
+    term = _times(incoming, product, known)
     numbers = {"term": term, "constant": product.constant}
-    if product.constant < 0:
+    side, lacking = ("minus", term) if product.constant < 0 else ("plus", f"-{term}")
+    start = f"the gradient for {item.name} is the derivative {side} {term}"
+    if simple:
         return Named(
-            "missing_term",
-            f"the gradient for {item.name} is the derivative minus {term}: that term is missing (or its sign is wrong)",
+            "extra_term",
+            f"{start}: that term is too much",
             numbers,
-            f"look for the branch or the part of the product rule that gives {term}",
+            f"look for {term}: backward adds or subtracts it and shouldn't",
         )
     return Named(
-        "extra_term",
-        f"the gradient for {item.name} is the derivative plus {term}: that term is too much (or its sign is wrong)",
+        "missing_term",
+        f"{start}: the term {lacking} is missing (or {term} too much)",
         numbers,
-        f"look for {term}: it is added once too often, or a term that cancels it is missing",
+        f"look for the branch or the part of the product rule that gives {lacking}",
     )
+
+
+def _times(incoming: str, product: Product, known: Vocabulary) -> str:
+    """`grad_output · x`, with the sign left to the sentence; a quotient by the incoming gradient is cancelled."""
+    for place, (row, power) in enumerate(product.terms):
+        if power < 0 and known.names[row] == incoming:
+            kept = product.terms[:place] + product.terms[place + 1 :]
+            return _spelled(Product(abs(product.constant), kept, 0), known)
+    spelled = _spelled(Product(abs(product.constant), product.terms, 0), known)
+    return incoming if spelled == "1" else f"{incoming} · {spelled}"
 
 
 def _say_formula(item: Difference, product: Product, truth: Product | None, known: Vocabulary, incoming: str) -> Named:
@@ -339,12 +391,27 @@ def _say_bare(item: Difference, product: Product, known: Vocabulary) -> Named:
     spelled = _spelled(Product(abs(product.constant), product.terms, 0), known)
     numbers = {"term": spelled, "constant": product.constant}
     side = "plus" if product.constant > 0 else "minus"
-    cause = "constant_offset" if not product.terms else "extra_term"
+    if product.terms:
+        return Named(
+            "extra_term",
+            f"the gradient for {item.name} is the derivative {side} {spelled}, whatever the incoming gradient is",
+            numbers,
+            "something is added that isn't multiplied by grad_output: a penalty, weight decay",
+        )
+    changed = changed_invariance(item)
+    if changed:
+        return Named(
+            f"{changed}_term",
+            f"the gradient for {item.name} {'lacks' if changed == 'missing' else 'has too much'} a sum over all "
+            f"elements: it is the derivative {side} {spelled} at every element",
+            numbers,
+            "look for a mean or a sum over all elements that is subtracted",
+        )
     return Named(
-        cause,
-        f"the gradient for {item.name} is the derivative {side} {spelled}, whatever the incoming gradient is",
+        "constant_offset",
+        f"the gradient for {item.name} is the derivative {side} {spelled} at every element",
         numbers,
-        "something is added that isn't multiplied by grad_output: a constant, a penalty, weight decay",
+        "something is added that is the same for every element: a constant, or a sum over all of them",
     )
 
 
@@ -390,9 +457,8 @@ def _say_sum(item: Difference, two: _Sum, incoming: str) -> Named:
         said = name.replace("grad_output", incoming)
         number = "" if abs(abs(constant) - 1) < 1e-6 else f"{words.number(abs(constant))} · "
         parts.append(f"{'plus' if constant > 0 else 'minus'} {number}{said}")
-    negative = all(constant < 0 for constant in two.constants)
     return Named(
-        "missing_term" if negative else "wrong_term",
+        "wrong_term",
         f"the gradient for {item.name} is the derivative {parts[0]} {parts[1]}",
         {"terms": list(two.names), "constants": list(two.constants)},
         "look for these two terms: a factor in them, their sign, or that they are left out",

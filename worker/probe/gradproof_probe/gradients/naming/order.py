@@ -12,11 +12,12 @@ _LARGEST_SHIFT: Final = 3
 
 
 def reordered(item: Difference) -> Named | None:
-    if not item.is_wrong or item.analytic.numel() < 3:
+    # Few wrong elements are no order: a row of equal ones is its own reversal but for one.
+    if not item.is_wrong or item.analytic.numel() < 3 or int(item.wrong.sum()) * 4 < int(item.telling.sum()):
         return None
     if item.complete and not _same_values(item):
         return _shifted(item)
-    return _transposed(item) or _flipped(item) or _shifted(item)
+    return _transposed(item) or _flipped(item) or _shifted(item) or _permuted(item)
 
 
 def _same_values(item: Difference) -> bool:
@@ -115,3 +116,19 @@ def _shift_name(item: Difference, axis: int, step: int, said: str) -> Named:
         {"axis": axis, "shift": step},
         "look for an index that is off by one, padding on the wrong side, or a `roll` in the wrong direction",
     )
+
+
+def _permuted(item: Difference) -> Named | None:
+    """Along an axis the same values in another order, row by row another: an index that is used the wrong way."""
+    if not item.complete or item.r.is_complex() or int(item.telling.sum()) < 5:
+        return None
+    for axis, length in enumerate(item.shape):
+        if length > 1 and item.explains(item.analytic.sort(axis).values - item.reference.sort(axis).values):
+            return Named(
+                "permuted",
+                f"the gradient for {item.name} has the right values in wrong places along axis {axis}",
+                {"axis": axis},
+                "an index or a permutation is applied where its inverse belongs: `gather` for `scatter`, an argsort "
+                "once instead of twice",
+            )
+    return None

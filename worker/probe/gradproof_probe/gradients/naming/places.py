@@ -150,12 +150,33 @@ def _one_a_slice(item: Difference) -> _Places | None:
     axis = _one_in_each_slice(item)
     if axis is None:
         return None
+    height = _equal_steps(item)
+    if height is not None:
+        return _Places(
+            "missing_term",
+            f"by {height} at exactly one element of each slice along axis {axis}, {_enumerated(item)}",
+            {"axis": axis, "indices": [list(place) for place in _indices(item)[:_LISTED]]},
+            "look for the one-hot term: what is subtracted, or added, at the element that an index picks",
+        )
     return _Places(
         "wrong_coordinates",
         f"at exactly one element of each slice along axis {axis}, {_enumerated(item)}",
         {"axis": axis, "indices": [list(place) for place in _indices(item)[:_LISTED]]},
         "what an index picks (a target class, a maximum) is handled differently: look for the one-hot term",
     )
+
+
+def _equal_steps(item: Difference) -> str | None:
+    """The difference at the picked elements, if it is one number, or one number times the incoming gradient."""
+    gaps = (item.analytic - item.reference)[item.mask(item.wrong)]
+    for name, values in [("", torch.ones_like(item.reference)), *_others(item)]:
+        aligned = spread(values, item.shape) if not name or "incoming" in name else None
+        if aligned is None or aligned.is_complex():
+            continue
+        quotients = gaps / aligned[item.mask(item.wrong)]
+        if bool(((quotients - quotients[0]).abs() <= 1e-8 * quotients[0].abs()).all()):
+            return words.number(float(quotients[0])) + (f" · {name}" if name else "")
+    return None
 
 
 def _one_in_each_slice(item: Difference) -> int | None:
@@ -185,11 +206,11 @@ def _by_position(item: Difference, right: torch.Tensor) -> _Places | None:
                 found = _along(wrong, kept, axis, item.shape)
                 if found is not None:
                     return found
-    if axes > 1:
+    flat = wrong_mask.reshape(-1), right_mask.reshape(-1)
+    found = _flat_tail(*flat, axes)
+    if found is None and axes > 1:
         found = _diagonal(wrong_mask, right_mask, item.shape) or _box(wrong_mask, right_mask, item.shape)
-        if found is not None:
-            return found
-    return _flat(wrong_mask.reshape(-1), right_mask.reshape(-1), axes)
+    return found or _flat(*flat, axes)
 
 
 def _any(mask: torch.Tensor, axes: list[int]) -> torch.Tensor:
@@ -298,16 +319,21 @@ def _box(wrong: torch.Tensor, right: torch.Tensor, shape: tuple[int, ...]) -> _P
     )
 
 
+def _flat_tail(wrong: torch.Tensor, right: torch.Tensor, axes: int) -> _Places | None:
+    low, last_right = int(wrong.nonzero().min()), int(right.nonzero().max())
+    if low <= last_right:
+        return None
+    return _Places(
+        "wrong_tail",
+        f"from element {low} on{' (counted flat)' if axes > 1 else ''}",
+        {"from": low, "right_until": last_right},
+        "look for the remainder of a block or a loop: a size that isn't a multiple of it, a mask of the tail",
+    )
+
+
 def _flat(wrong: torch.Tensor, right: torch.Tensor, axes: int) -> _Places | None:
     bad, good = wrong.nonzero().reshape(-1), right.nonzero().reshape(-1)
     low, high = int(bad.min()), int(bad.max())
-    if low > int(good.max()):
-        return _Places(
-            "wrong_tail",
-            f"from element {low} on{' (counted flat)' if axes > 1 else ''}",
-            {"from": low, "right_until": int(good.max())},
-            "look for the remainder of a block or a loop: a size that isn't a multiple of it, a mask of the tail",
-        )
     if high < int(good.min()):
         return _Places(
             "wrong_block",

@@ -22,6 +22,8 @@ from gradproof_probe.gradients.naming.shapes import axes_words, axis_sets, sprea
 _LARGEST: Final = 50_000
 _ONES: Final = "(all ones)"
 _SCREEN: Final = 64  # elements that tell most candidates apart
+_FEW: Final = 5_000  # elements beyond which products of three matrices are left out
+_MOST_PRODUCTS: Final = 150
 _MOST_TERMS: Final = 2_000_000  # elements of all products of a reduction together
 
 
@@ -85,7 +87,7 @@ def composed(item: Difference) -> Named | None:
     """A product of matrices, a convolution, a reduction or a scan that equals what was returned."""
     if not item.is_wrong or item.r.is_complex() or item.analytic.numel() > _LARGEST:
         return None
-    for family in (_matrix_products, _convolutions, _reduced, _scans):
+    for family in (_matrix_products, _convolutions, _reduced, _scans, _triple_products):
         candidates = _Candidates()
         family(item, candidates)
         mine = candidates.match(item, item.analytic.reshape(-1))
@@ -132,18 +134,13 @@ def _both(item: Difference, mine: _Match, theirs: _Match) -> Named:
 
 def _gap(item: Difference, gap: _Match) -> Named:
     term = _Match(abs(gap.factor), gap.said).spelled()
-    if gap.factor < 0:
-        return Named(
-            "missing_term",
-            f"the gradient for {item.name} is the derivative minus {term}: that term is missing (or its sign is wrong)",
-            {"term": term, "constant": gap.factor},
-            f"look for the part of the product rule that gives {term}",
-        )
+    side, lacking = ("minus", term) if gap.factor < 0 else ("plus", f"-{term}")
     return Named(
-        "extra_term",
-        f"the gradient for {item.name} is the derivative plus {term}: that term is too much (or its sign is wrong)",
+        "missing_term",
+        f"the gradient for {item.name} is the derivative {side} {term}: the term {lacking} is missing (or {term} too "
+        "much)",
         {"term": term, "constant": gap.factor},
-        f"look for {term}: it is added once too often, or a term that cancels it is missing",
+        f"look for the part of the product rule that gives {lacking}",
     )
 
 
@@ -173,9 +170,12 @@ def _matrix_products(item: Difference, found: _Candidates) -> None:
     if len(item.shape) < 2:
         return
     incoming = _incoming(item)
-    incoming += [(_ONES, torch.ones_like(g)) for _, g in incoming[:1]]
-    for g_name, g in incoming:
+    for g_name, g in incoming[:1]:
+        incoming = [*incoming, (_ONES, torch.ones_like(g))]
         for name, values in _operands(item):
+            incoming += [(f"({g_name} · {name})", values * put) for put in spreads(g, tuple(values.shape))]
+    for g_name, g in incoming:
+        for name, values in [*_operands(item), *_weights(item)]:
             if g.dim() < 2 or values.dim() < 2:
                 continue
             for left, right in (((g_name, g), (name, values)), ((name, values), (g_name, g))):
@@ -184,19 +184,62 @@ def _matrix_products(item: Difference, found: _Candidates) -> None:
                         product = _multiplied(first[1], second[1], item.shape)
                         if product is not None:
                             found.add(f"{first[0]} @ {second[0]}", product)
+            if len(found.names) >= _MOST_PRODUCTS:
+                return
+
+
+def _triple_products(item: Difference, found: _Candidates) -> None:
+    """(first @ second) @ third: what attention and bilinear forms make, with and without a transpose."""
+    if len(item.shape) < 2 or item.analytic.numel() > _FEW:
+        return
+    operands = [form for name, values in _operands(item) if values.dim() >= 2 for form in _either_way(name, values)]
+    for g_name, g in _incoming(item):
+        if g.dim() < 2:
+            continue
+        forms = _either_way(g_name, g)
+        for one in operands:
+            for two in operands:
+                for g_form in forms:
+                    for first, second, third in ((g_form, one, two), (one, g_form, two), (one, two, g_form)):
+                        if first[1].shape[-1] != second[1].shape[-2] or first[1].shape[-2] != item.shape[-2]:
+                            continue
+                        inner = _multiplied(first[1], second[1], None)
+                        product = None if inner is None else _multiplied(inner, third[1], item.shape)
+                        if product is not None:
+                            found.add(f"({first[0]} @ {second[0]}) @ {third[0]}", product)
+                        if len(found.names) >= _MOST_PRODUCTS:
+                            return
+
+
+def _weights(item: Difference) -> Tensors:
+    """Attention weights that can be made of two of the inputs."""
+    found: Tensors = []
+    pairs = [pair for pair in item.evidence.pairs if pair.value.dim() >= 2 and pair.value.is_floating_point()][:3]
+    for place, one in enumerate(pairs):
+        for two in pairs[place + 1 :]:
+            scores = _multiplied(one.value, two.value.mT, None)
+            if scores is not None:
+                weights = (scores * one.value.shape[-1] ** -0.5).softmax(-1)
+                found.append((f"softmax({one.name} @ {two.name}ᵀ / root of d)", weights))
+    return found
 
 
 def _either_way(name: str, values: torch.Tensor) -> Tensors:
     return [(name, values), (f"{name}ᵀ", values.mT)]
 
 
-def _multiplied(first: torch.Tensor, second: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor | None:
-    if first.shape[-1] != second.shape[-2] or (first.shape[-2], second.shape[-1]) != shape[-2:]:
+def _multiplied(first: torch.Tensor, second: torch.Tensor, shape: tuple[int, ...] | None) -> torch.Tensor | None:
+    """The product, summed over leading axes to `shape` (None: as it is); None where the shapes don't go together."""
+    if first.shape[-1] != second.shape[-2]:
+        return None
+    if shape is not None and (first.shape[-2], second.shape[-1]) != shape[-2:]:
         return None
     try:
         product = first @ second
     except RuntimeError:  # leading axes that don't go together
         return None
+    if shape is None:
+        return product
     if product.dim() > len(shape):
         product = product.sum(tuple(range(product.dim() - len(shape))))
     return product if tuple(product.shape) == shape else None

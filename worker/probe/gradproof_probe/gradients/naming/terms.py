@@ -138,6 +138,7 @@ def _coefficient(item: Difference, axes: tuple[int, ...], coefficient: torch.Ten
     bases = _bases(item)
     incoming = [basis for basis in bases if basis.name.startswith("grad_output")]
     others = [basis for basis in bases if not basis.name.startswith("grad_output")]
+    incoming.append(_Aligned("derivative", item.reference))
     x = _rows(item.pair.value, axes)
     deviation, norm = x.std(1, unbiased=False), (x * x).sum(1).sqrt()
     divisors = [("", torch.ones_like(deviation))]
@@ -174,6 +175,13 @@ def _direction(item: Difference, axes: tuple[int, ...]) -> str:
     if truth - returned:
         return "missing"
     return "extra" if returned - truth else ""
+
+
+def changed_invariance(item: Difference) -> str:
+    """ "missing" or "extra", if the derivative and the returned gradient differ in what vanishes over all elements."""
+    if not item.complete or item.r.is_complex() or item.r.numel() < 3:
+        return ""
+    return _direction(item, tuple(range(len(item.shape))))
 
 
 def _invariances(item: Difference, gradient: torch.Tensor, axes: tuple[int, ...]) -> set[str]:
@@ -215,6 +223,32 @@ def broken_invariance(item: Difference) -> Named | None:
             {"axis": axes[0], "axes": list(axes), "lost": sorted(lost)},
             f"look for {' and '.join(looks[name] for name in sorted(lost))}",
         )
+    return None
+
+
+def collapsed(item: Difference) -> Named | None:
+    """The same number for every element along an axis: what should differ was summed, averaged or taken from one."""
+    if not item.is_wrong or not item.complete or item.r.is_complex():
+        return None
+    for axes in axis_sets(item.shape):
+        a, r = _rows(item.analytic, axes), _rows(item.reference, axes)
+        if float((a - a[:, :1]).abs().max()) > item.floor + 1e-12 * item.scale:
+            continue
+        over = axes_words(axes, item.shape)
+        for said, values in (
+            ("the sum", r.sum(1)),
+            ("the mean", r.mean(1)),
+            ("the first", r[:, 0]),
+            ("the last", r[:, -1]),
+            ("the largest", r.amax(1)),
+        ):
+            if item.explains(a[:, 0] - values):
+                return Named(
+                    "wrong_reduction",
+                    f"the gradient for {item.name} is {said} of the derivative over {over}, the same for every element",
+                    {"axis": axes[0], "axes": list(axes), "taken": said},
+                    f"look for a reduction over {over} that doesn't belong, or one number that is handed to all",
+                )
     return None
 
 

@@ -44,13 +44,33 @@ def missing(item: Difference) -> Named | None:
     if not item.complete and not item.narrowed and bool((item.analytic.nan_to_num().abs() > 1e-12 * item.scale).any()):
         return None
     largest = float(item.r.abs().max())
+    hint = _MISSING_HINT
+    if not item.narrowed and _zero_for_ones(item):
+        # Zeros by rounding, not by decree.
+        if bool(item.analytic.any()):
+            return Named(
+                "ignores_grad_output",
+                f"the gradient for {item.name} is zero, as it would be if all ones came in (derivatives up to "
+                f"{words.number(largest)})",
+                {"largest_derivative": largest, "as_if": "all ones"},
+                "backward must use grad_output element by element, whatever it is: not assume ones, not reduce it",
+            )
+        hint += "; it would also be zero if grad_output were taken for all ones"
     return Named(
         "missing_gradient",
         f"the gradient for {item.name} is zero, though the output depends on it (derivatives up to "
         f"{words.number(largest)})",
         {"largest_derivative": largest},
-        _MISSING_HINT,
+        hint,
     )
+
+
+def _zero_for_ones(item: Difference) -> bool:
+    """After a normalisation the derivative of the plain sum is zero: backward may have taken that."""
+    if item.evidence.pull_back is None:
+        return False
+    ones = tuple(torch.ones_like(g) for g in item.evidence.cotangents)
+    return bool((item.evidence.pull_back(ones)[item.place].abs() <= 1e-9 * item.scale).all())
 
 
 def no_dependence(item: Difference) -> Named | None:
@@ -175,7 +195,24 @@ def conjugate(item: Difference) -> Named | None:
                 {"factor": name},
                 f"a gradient is grad_output times the conjugate of the derivative: use {name}.conj()",
             )
-    for part, values, lost in (("real", item.r.real, "imaginary"), ("imaginary", 1j * item.r.imag, "real")):
+    if not bool(item.a.imag.any()) and bool((item.r.imag.abs() > 1e-3 * item.scale).any()):
+        right = item.explains(item.a.real - item.r.real + 0j)
+        return Named(
+            "dropped_part",
+            f"the gradient for {item.name} has lost its imaginary part: the real part is "
+            f"{'right' if right else 'wrong too'}",
+            {"lost": "imaginary"},
+            "look for `.real`, `.abs()` or a cast to a real dtype",
+        )
+    middle = item.d.mean()
+    if item.d.numel() >= 3 and item.explains(item.d - middle):
+        return Named(
+            "constant_offset",
+            f"the gradient for {item.name} is the derivative plus {words.number(complex(middle))} at every element",
+            {"constant": [float(middle.real), float(middle.imag)]},
+            "something is added that is the same for every element",
+        )
+    for part, values, lost in (("imaginary", 1j * item.r.imag, "real"),):
         if item.explains(item.a - values):
             return Named(
                 "dropped_part",
