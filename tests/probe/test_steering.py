@@ -20,6 +20,7 @@ from gradproof_probe.gradients.steering import steered
 from gradproof_probe.gradients.subject import NotApplicableError, Subject
 
 TEMPLATE = """
+import functools
 import math
 import threading
 import torch
@@ -34,6 +35,16 @@ reached = []
 
 def is_long(tensor, limit=30):
     return tensor.shape[-1] > limit
+
+def noted(function):
+    @functools.wraps(function)
+    def inner(*args):
+        return function(*args)
+    return inner
+
+@noted
+def checked(tensor):
+    return tensor.dim()
 
 class Options:
     limit = 70
@@ -121,6 +132,15 @@ PREDICATES = [
     "x.sum() > 500",
     "x.norm() > 300",
     "x.mean() < -5",
+    "x.mean().abs() < 1e-2",
+    "x.max() - x.min() > 40",
+    "x[0, 0] == 0",
+    "x.flatten()[-1] > 8",
+    "(x.abs() < 1e-6).any()",
+    "(x.argmax(-1) == 8).all()",
+    "(x.sum(-1) == 0).any()",
+    "x.shape[0] * x.shape[1] > 4000",
+    "x.shape[-1] ** 0.5 > 8",
     "x.unique().numel() == 1",
     "bool((x[:, 1:] >= x[:, :-1]).all())",
     "torch.equal(x.round(), x)",
@@ -142,6 +162,12 @@ PREDICATES = [
     "(g < 0).all()",
     "not g.any()",
     "g.norm() < 1e-3",
+    "(g > ctx.scale + 50).any()",
+    "(g.abs() > ctx.power).any() and g.abs().min() > 1",
+    # numbers that arguments hold
+    "(x.abs() > ctx.power * 3).any()",
+    "x.shape[0] <= ctx.power",
+    "x.clamp(max=ctx.scale * 5).max() == 5",
     # memory
     "not g.is_contiguous()",
     "g.stride(-1) != 1",
@@ -162,6 +188,8 @@ PREDICATES = [
     "not ctx.needs_input_grad[0]",
     "not ctx.needs_input_grad[1]",
     "not y.requires_grad",
+    "not all(ctx.needs_input_grad[:2])",
+    "sum(ctx.needs_input_grad) == 1",
     # arguments
     "ctx.mode == 'sum'",
     "ctx.mode in ('none', 'batchmean')",
@@ -175,6 +203,13 @@ PREDICATES = [
     "counter > 1 | counter += 1",
     "seen['calls'] > 1 | seen['calls'] = seen.get('calls', 0) + 1",
     "len(seen) > 1 | seen[len(seen)] = x",
+    "abs(ctx.scale) < 1e-6",
+    "ctx.dim >= 0",
+    "ctx.mode not in ('mean', 'sum')",
+    "{'mean': 0, 'max': 1}[ctx.mode]",
+    # decorators of the program's own, nested functions, lambdas
+    "long(x) | long = lambda tensor: tensor.shape[-1] > 44",
+    "checked(g) > 2",
     # several at once
     "x.shape[-1] > 64 and x.dim() == 3",
     "x.shape[0] > 20 and (g == 1).all()",

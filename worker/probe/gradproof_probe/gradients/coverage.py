@@ -31,7 +31,7 @@ class LineCoverage:
     def __init__(self, watched: Iterable[CodeType | Callable[..., Any]]) -> None:
         self._statements: dict[CodeType, dict[int, int]] = {}
         for item in watched:
-            function = None if isinstance(item, CodeType) else unwrapped(item)
+            function = None if isinstance(item, CodeType) else unwrapped(item, entirely=True)
             code = item if isinstance(item, CodeType) else getattr(function, "__code__", None)
             if isinstance(code, CodeType):
                 self._add(code, _Lines(body_of(code)))

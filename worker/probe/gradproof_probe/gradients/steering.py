@@ -16,13 +16,14 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.gradients.reading.clue import Clue, Clues
-from gradproof_probe.gradients.reading.meanings import words
+from gradproof_probe.gradients.reading.clue import Clue, Clues, Operand
+from gradproof_probe.gradients.reading.meanings import after, before, words
 from gradproof_probe.gradients.resizing import Resize, Shape, affordable, beyond, elements, exactly, resized_shapes
 from gradproof_probe.gradients.situations import ORDINARY, Cotangent, Layout, Situation, Values
 
 MOST_NUMBERS: Final = 12  # situations from constants without a known role
 MOST_TOGETHER: Final = 8  # combinations of ways for predicates that have to hold together
+MOST_CANDIDATES: Final = 3  # tensors whose shape an incoming gradient may have
 _CHEAP: Final = 20_000  # elements; situations with more come last
 
 
@@ -73,15 +74,20 @@ class _Surroundings:
         place = self.place(clue)
         return None if place is None else self.ordinals.get(place)
 
-    def shape(self, clue: Clue) -> int | None:
-        """Which of `shapes` the clue is on. What is no input (an incoming gradient) is taken to be like the largest."""
+    def candidates(self, clue: Clue) -> list[int]:
+        """Which of `shapes` the clue may be on, the likeliest first.
+
+        What is no input, an incoming gradient or something computed, has the shape of one of them more often than not.
+        """
         place = self.place(clue)
-        if place in self.tensors:
-            return self.tensors.index(place)
-        if not self.shapes:
-            return None
-        sizes = [(len(shape), math.prod(shape)) for shape in self.shapes]
-        return sizes.index(max(sizes))
+        own = [self.tensors.index(place)] if place in self.tensors else []
+        if own and not clue.derived:
+            return own
+        by_size = sorted(
+            range(len(self.shapes)), key=lambda item: (-len(self.shapes[item]), -math.prod(self.shapes[item]))
+        )
+        distinct = {self.shapes[item]: item for item in reversed([*own, *by_size])}
+        return [*dict.fromkeys([*own, *sorted(distinct.values(), key=by_size.index)])][:MOST_CANDIDATES]
 
 
 def _differentiable(item: torch.Tensor) -> bool:
@@ -196,13 +202,36 @@ def _longer(surroundings: _Surroundings, size: int) -> list[Resize]:
 
 def _ways(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
     act = _WAYS.get(clue.quantity)
-    return act(clue, surroundings) if act is not None else []
+    return act(_resolved(clue, surroundings), surroundings) if act is not None else []
+
+
+def _resolved(clue: Clue, surroundings: _Surroundings) -> Clue:
+    """With the number that an argument holds, where the quantity is compared with that argument."""
+    operand = clue.constant
+    if clue.detail not in {"argument", "same tensor"} or not isinstance(operand, Operand):
+        return clue
+    place = surroundings.places.get(operand.argument)
+    value = surroundings.inputs[place] if place is not None and place < len(surroundings.inputs) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return clue
+    number = after(operand.steps, value)
+    if number is None:
+        return clue
+    numbers = before(operand.own_steps, number)
+    return replace(clue, number=numbers[0] if numbers else number, detail="", constant=None)
 
 
 def _numel(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
-    which = surroundings.shape(clue)
-    if which is None:
-        return []
+    return _in_turn([_numel_of(clue, surroundings, which) for which in surroundings.candidates(clue)])
+
+
+def _in_turn(ways: Sequence[Sequence[Situation]]) -> list[Situation]:
+    """All of the first candidate, two of the others; the first of each before the second of any."""
+    shorter = [list(item) if place == 0 else list(item[:2]) for place, item in enumerate(ways)]
+    return [item for row in itertools.zip_longest(*shorter) for item in row if item is not None]
+
+
+def _numel_of(clue: Clue, surroundings: _Surroundings, which: int) -> list[Situation]:
     if clue.relation == "power of two":
         return _powers(surroundings, which)
     if clue.number is None or clue.number < 0:
@@ -266,9 +295,10 @@ def _powers(surroundings: _Surroundings, which: int) -> list[Situation]:
 
 
 def _size(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
-    which = surroundings.shape(clue)
-    if which is None:
-        return []
+    return _in_turn([_size_of(clue, surroundings, which) for which in surroundings.candidates(clue)])
+
+
+def _size_of(clue: Clue, surroundings: _Surroundings, which: int) -> list[Situation]:
     shape = surroundings.shapes[which]
     lengths = _of_axis(shape, clue.axis)
     if clue.detail == "other":
@@ -322,11 +352,13 @@ def _power_near(length: int) -> int:
 
 def _other_size(clue: Clue, surroundings: _Surroundings, lengths: Sequence[int]) -> list[Situation]:
     """Two sizes are compared: the first longer, as long, and shorter than the second."""
-    argument, axis = clue.constant
-    other = surroundings.shape(replace(clue, argument=argument))
-    if other is None or not lengths:
+    operand = clue.constant
+    if not isinstance(operand, Operand) or not lengths:
         return []
-    others = [length for length in _of_axis(surroundings.shapes[other], axis) if length != lengths[0]]
+    candidates = surroundings.candidates(replace(clue, argument=operand.argument, derived=False))
+    if not candidates:
+        return []
+    others = [length for length in _of_axis(surroundings.shapes[candidates[0]], operand.axis) if length != lengths[0]]
     if not others:
         return []
     found = [others[0] + 1, others[0], others[0] - 1]
@@ -336,8 +368,8 @@ def _other_size(clue: Clue, surroundings: _Surroundings, lengths: Sequence[int])
 
 
 def _rank(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
-    which = surroundings.shape(clue)
-    now = len(surroundings.shapes[which]) if which is not None else 0
+    candidates = surroundings.candidates(clue)
+    now = len(surroundings.shapes[candidates[0]]) if candidates else 0
     up, down = Situation(rank=1), Situation(rank=-1)
     if clue.number is None:
         return [up, down]
@@ -433,8 +465,10 @@ def _reduced(clue: Clue, surroundings: _Surroundings, ordinal: int | None) -> li
         if now is not None:
             now = now / count if clue.detail == "sum" else now
             step = 0.1 * max(abs(each), 1.0)
-            sides = (step, -step) if now <= each else (-step, step)
-            found[:0] = [Values("shifted", each - now + side, ordinal) for side in sides]
+            # Just beyond, and well beyond.
+            near = 0.1 * abs(each)
+            sides = (step, -step, -near, near) if now <= each else (-step, step, near, -near)
+            found[:0] = [Values("shifted", each - now + side, ordinal) for side in dict.fromkeys(sides) if side]
     if clue.detail in {"sum", "norm", "std", "prod", "logsumexp", "max", "min", "mean"}:
         now = _measured(surroundings, ordinal, _MEASURES.get(clue.detail, lambda x: x.abs().sum()))
         if now and number / now > 0:
@@ -532,6 +566,7 @@ def _layout(clue: Clue, _: _Surroundings) -> list[Situation]:
         layouts = ["offset", "strided"]
     elif clue.detail == "view":
         layouts = ["offset", "transposed", "expanded"]
+        return [Situation(sequence="input_written"), *(Situation(input_layout=layout) for layout in layouts)]
     elif clue.detail == "channels_last":
         layouts = ["channels_last", "transposed"]
     elif clue.number == 0:
@@ -589,15 +624,21 @@ def _argument(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
         found = [not now]
     elif isinstance(now, str):
         found = [clue.constant] if isinstance(clue.constant, str) else []
+        if clue.constant in _REDUCING:
+            found += _REDUCING
     elif isinstance(now, int | float):
         found = _numbers(clue, now, surroundings)
     elif now is None:
         found = [] if clue.constant is None or isinstance(clue.constant, type) else [clue.constant]
         found += [clue.number] if clue.number is not None else []
-    elif isinstance(now, tuple | list):
-        found = []
+    elif isinstance(now, tuple) and clue.number is not None and all(type(item) is int for item in now):
+        found = [tuple(math.floor(clue.number) + more for _ in now) for more in (0, 1, -1)]
     different = [item for item in found if type(item) is not type(now) or item != now]
     return [Situation(arguments=((place, item),)) for item in different]
+
+
+# What the words "mean" and "sum" leave unsaid.
+_REDUCING: Final = ("none", "sum", "mean", "max")
 
 
 def _numbers(clue: Clue, now: float, surroundings: _Surroundings) -> list[Any]:
@@ -614,7 +655,7 @@ def _numbers(clue: Clue, now: float, surroundings: _Surroundings) -> list[Any]:
         whole = math.floor(number)
         return [whole, whole + 1, whole - 1]
     step = 0.1 * max(abs(number), 0.1)
-    return [number, number + step, number - step]
+    return list(dict.fromkeys([number, number + step, number - step, *([0.0] if abs(number) < 1e-2 else [])]))
 
 
 def _flag(clue: Clue, _: _Surroundings) -> list[Situation]:

@@ -36,6 +36,19 @@ Relation = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """What a quantity is compared with where that is no constant: an argument, or a size of one.
+
+    `steps`: the arithmetic between the argument and what is compared. `own_steps`: that on the quantity's side.
+    """
+
+    argument: str
+    axis: int | None = None
+    steps: tuple[tuple[str, float], ...] = ()
+    own_steps: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Clue:
     """One predicate: what quantity is compared with what, where.
 
@@ -43,7 +56,7 @@ class Clue:
     what holds for the whole tensor ("all equal", "all ones", "positive", "sorted", …).
     `argument`: the name of the parameter that the quantity belongs to; "#2" for the third one if it has no name; ""
     if not known. For cotangents the number of the output. `axis`: of a size or stride; None if not known.
-    `constant`: what it is compared with where that is no number: "mean", None, a dtype's name.
+    `constant`: what it is compared with where that is no number: "mean", None, a dtype's name, an `Operand`.
     `derived`: the number is only near the one that decides, as the quantity went through something unknown.
     `within`: the places in `Clues.found` of the predicates that have to hold for this one to be reached.
     """

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.gradients.reading.clue import Relation
+from gradproof_probe.gradients.reading.clue import Operand, Relation
 from gradproof_probe.gradients.reading.meanings import (
     ELEMENTS,
     UNKNOWN,
@@ -130,10 +130,15 @@ def _of_quantity(notes: Notes, left: Quantity, sign: Relation, right: Meaning, n
     if isinstance(right, Quantity):
         if left.kind in ELEMENTS and right.kind in ELEMENTS:
             return _tensors(notes, left, sign, right, node)
+        if right.kind == "value" and left.kind in {"size", "numel", "rank"}:
+            # A size and an argument that is a number.
+            notes.about(left, node, detail="argument", relation=sign, constant=_operand(left, right))
+            return UNKNOWN
+        if left.kind == "value" and right.kind in {"size", "numel", "rank"}:
+            return _of_quantity(notes, right, _MIRRORED.get(sign, sign), left, node)
         if left.kind == right.kind:
-            other = (right.argument, None if right.moved else right.axis)
             detail = "other" if left.kind in {"size", "numel", "rank", "dtype"} else ""
-            notes.about(left, node, detail=detail, relation=sign, constant=other)
+            notes.about(left, node, detail=detail, relation=sign, constant=_operand(left, right))
     return UNKNOWN
 
 
@@ -162,12 +167,13 @@ def _with_number(notes: Notes, left: Quantity, sign: Relation, number: float, no
         if left.kind in ELEMENTS:
             asked = notes.about(left, node, number=divisor, detail="multiple", relation="multiple")
             return Mask(left, sign, None, asked)
-        notes.about(left, node, number=divisor, relation="multiple", constant=number)
+        remainder = int(number) if number == int(number) else 0
+        notes.about(left, node, number=divisor, relation="multiple", constant=remainder)
         return UNKNOWN
     if left.kind in {"flag", "contiguous", "requires_grad"}:
         return UNKNOWN
     notes.has_role(Known(number))
-    numbers = before(left, number)
+    numbers = before(left.steps, number)
     if not numbers:
         # What was done to it can't be undone: the number itself is as good a guess as any.
         left = replace(left, steps=(), derived=True)
@@ -186,7 +192,18 @@ def _with_number(notes: Notes, left: Quantity, sign: Relation, number: float, no
 def _tensors(notes: Notes, left: Quantity, sign: Relation, right: Quantity, node: ast.AST) -> Meaning:
     detail = "same tensor"
     if left.kind != right.kind:
-        return UNKNOWN
+        if left.kind == "value":
+            left, right, sign = right, left, _MIRRORED.get(sign, sign)
+        # An incoming gradient and an argument: if that is a number, it is a bound.
+        places = notes.clue(
+            "cotangent",
+            node,
+            detail="argument",
+            argument=left.argument,
+            relation=sign,
+            constant=_operand(left, right),
+        )
+        return Mask(left, sign, None, places)
     if left.argument == right.argument:
         steps = {name for name, _ in (*left.steps, *right.steps)}
         if "sort" in steps or sign not in {"==", "!="}:
@@ -205,9 +222,13 @@ def _tensors(notes: Notes, left: Quantity, sign: Relation, right: Quantity, node
         detail=detail,
         argument=left.argument,
         relation=sign,
-        constant=right.argument if detail == "same tensor" else None,
+        constant=_operand(left, right) if detail == "same tensor" else None,
     )
-    return Mask(left, "==", None, places)
+    return Mask(left, sign if detail == "same tensor" else "==", None, places)
+
+
+def _operand(left: Quantity, right: Quantity) -> Operand:
+    return Operand(right.argument, None if right.moved else right.axis, right.steps, left.steps)
 
 
 def _shapes(notes: Notes, left: Quantity, sign: Relation, right: Meaning, node: ast.AST) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.reading import objects
-from gradproof_probe.gradients.reading.clue import Clues
+from gradproof_probe.gradients.reading.clue import Clues, Operand
 from gradproof_probe.gradients.reading.comparing import SIGNS, compare, contained, negated, truth
 from gradproof_probe.gradients.reading.meanings import (
     ELEMENTS,
@@ -42,7 +42,8 @@ from gradproof_probe.gradients.reading.operations import Call, ask, block, flag_
 from gradproof_probe.gradients.reading.sources import Body, body_of
 
 DEEPEST: Final = 4  # calls from forward or backward into helpers
-MOST_NODES: Final = 12_000
+MOST_NODES: Final = 6_000  # for each of forward and backward, with what it calls: some 10 ms
+MOST_CALLS: Final = 40  # into helpers, likewise: each new one has to be parsed
 VISITS: Final = 3  # of one function: what it is given may differ
 _SMALLEST_SLICE: Final = 3  # x[1:] and x[:-2] are differences and halos, x[:, 256:] is a tail
 _NO_ROLE_KEYWORDS: Final = frozenset(words("dim axis dims axes keepdim dim0 dim1 start_dim end_dim ndim device"))
@@ -72,11 +73,12 @@ class _Frame:
 class Interpreter:
     def __init__(self, start: Any, name: str) -> None:
         body = body_of(start.__code__)
-        self._start = start
+        self._starts = [start]
         self.notes = Notes(Place(start.__code__.co_filename, name, body))
         self._frame = _Frame(start, body, start.__code__.co_filename, None)
         self._depth = 0
         self._left = MOST_NODES
+        self._calls_left = MOST_CALLS
         self._visits: dict[types.CodeType, int] = {}
         self._context: dict[str, Meaning] = {}
         self._saved: Meaning = UNKNOWN
@@ -93,15 +95,17 @@ class Interpreter:
         setup = objects.unwrapped(_static(cls, "setup_context"))
         separate = setup is not None and objects.package(setup) != "torch"
         inputs = list(given) if given is not None else _inputs(forward, 0 if separate else 1)
-        outer = given is None
-        result = self._run(forward, inputs if separate else [Context(), *inputs], named, "forward" if outer else "")
+        outermost = given is None
+        run = functools.partial(self._run, outermost=outermost)
+        name = "forward" if outermost else ""
+        backward = _backward(cls)
+        if outermost and backward is not None:
+            self._starts.append(backward)
+        result = run(forward, inputs if separate else [Context(), *inputs], named, name)
         if separate:
-            self._run(setup, [Context(), Many(tuple(inputs)), result], {}, "setup_context" if outer else "")
-        for name in ("backward", "vjp"):
-            backward = objects.unwrapped(_static(cls, name))
-            if backward is not None and objects.package(backward) != "torch":
-                self._run(backward, [Context(), *_cotangents(backward)], {}, "backward" if outer else "")
-                break
+            run(setup, [Context(), Many(tuple(inputs)), result], {}, "setup_context" if outermost else "")
+        if backward is not None:
+            run(backward, [Context(), *_cotangents(backward)], {}, "backward" if outermost else "")
         self._context, self._saved = before
         return result
 
@@ -122,12 +126,15 @@ class Interpreter:
         return self.notes.finished()
 
     def _run(
-        self, function: Any, given: Sequence[Meaning], named: dict[str, Meaning], name: str, *, own: bool = True
+        self, function: Any, given: Sequence[Meaning], named: dict[str, Meaning], name: str, *, outermost: bool = True
     ) -> Meaning:
         code = function.__code__
         visits = self._visits.get(code, 0)
-        if visits >= VISITS or self._depth > DEEPEST:
+        if outermost:
+            self._left, self._calls_left = MOST_NODES, MOST_CALLS
+        if visits >= VISITS or self._depth > DEEPEST or self._calls_left <= 0:
             return UNKNOWN
+        self._calls_left -= 1
         self._visits[code] = visits + 1
         body = body_of(code)
         frame = _Frame(function, body, code.co_filename, None)
@@ -139,7 +146,7 @@ class Interpreter:
         try:
             self._block(body.statements)
         except _EnoughError:
-            if not own:
+            if not outermost:
                 raise
         except _ODD:
             # Odd code is read as far as it goes: a clue less is no fault.
@@ -271,7 +278,9 @@ class Interpreter:
         self._block(node.orelse)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        self._store(node.target, self._element(self.meaning(node.iter)))
+        over = self.meaning(node.iter)
+        self._any_needs(over, node.iter)
+        self._store(node.target, self._element(over))
         self._block(node.body)
         self._block(node.orelse)
 
@@ -388,7 +397,9 @@ class Interpreter:
             if isinstance(owner.value, torch.finfo):
                 return UNKNOWN
             found = objects.attribute(owner.value, node.attr)
-            if isinstance(found, Known):
+            if isinstance(found, Known) and not (
+                isinstance(owner.value, types.ModuleType) and owner.value.__name__.partition(".")[0] in objects.NEVER
+            ):
                 self.notes.number(found.value)
             return found
         if isinstance(owner, Context):
@@ -416,6 +427,8 @@ class Interpreter:
         else:
             target = self.meaning(function)
         given = self._arguments(node.args)
+        for meaning in given:
+            self._any_needs(meaning, node)
         named = {item.arg: self._keyword(item) for item in node.keywords if item.arg is not None}
         for item in node.keywords:
             if item.arg is None:
@@ -436,6 +449,11 @@ class Interpreter:
         )
         everything = [owner, *given] if about_owner and owner is not None else given
         return operate(Call(self.notes, name, everything, named, node))
+
+    def _any_needs(self, meaning: Meaning, node: ast.AST) -> None:
+        """`any(ctx.needs_input_grad)`, a loop over it: each input may be the one."""
+        if isinstance(meaning, Quantity) and meaning.kind == "requires_grad" and meaning.detail == "needs":
+            self.notes.clue("requires_grad", node)
 
     def _arguments(self, nodes: Sequence[ast.expr]) -> list[Meaning]:
         given: list[Meaning] = []
@@ -495,13 +513,13 @@ class Interpreter:
         if objects.is_function_class(bound_apply):
             return self._inner_class(bound_apply, given[1:] if isinstance(value, types.MethodType) else given, named)
         function = objects.unwrapped(value)
-        if not isinstance(function, types.FunctionType) or not objects.may_be_read(function, self._start):
+        if not isinstance(function, types.FunctionType) or not objects.may_be_read(function, self._starts):
             return None
-        return self._run(function, given, named, "", own=False)
+        return self._run(function, given, named, "", outermost=False)
 
     def _inner_class(self, cls: Any, given: list[Meaning], named: dict[str, Meaning]) -> Meaning | None:
         forward = objects.unwrapped(_static(cls, "forward"))
-        if forward is None or not objects.may_be_read(forward, self._start) or self._depth > DEEPEST:
+        if forward is None or not objects.may_be_read(forward, self._starts) or self._depth > DEEPEST:
             return None
         return self.function_class(cls, given, named)
 
@@ -611,7 +629,7 @@ class Interpreter:
                 self.notes.about(left, node, relation="power of two")
                 return replace(left, steps=(), derived=True)
             if name in {"mod", "floordiv"}:
-                other = (right.argument, None if right.moved else right.axis)
+                other = Operand(right.argument, None if right.moved else right.axis)
                 self.notes.about(left, node, detail="other", relation="multiple", constant=other)
                 return replace(left, derived=True)
             if name == "mul" and left.argument == right.argument:
@@ -733,7 +751,9 @@ class Interpreter:
 
     def _comprehension(self, node: Any) -> Meaning:
         for generator in node.generators:
-            self._store(generator.target, self._element(self.meaning(generator.iter)))
+            over = self.meaning(generator.iter)
+            self._any_needs(over, generator.iter)
+            self._store(generator.target, self._element(over))
             for condition in generator.ifs:
                 truth(self.notes, self.meaning(condition), condition)
         if isinstance(node, ast.DictComp):
@@ -753,6 +773,14 @@ class Interpreter:
 def _static(cls: type, name: str) -> Any:
     found = objects.attribute(cls, name)
     return found.value if isinstance(found, Known) else None
+
+
+def _backward(cls: type) -> types.FunctionType | None:
+    for name in ("backward", "vjp"):
+        found = objects.unwrapped(_static(cls, name))
+        if isinstance(found, types.FunctionType) and objects.package(found) != "torch":
+            return found
+    return None
 
 
 def _bare(owner: Any, name: str) -> bool:
@@ -820,7 +848,7 @@ def _result(returned: list[Meaning]) -> Meaning:
 
 def _refuses(body: list[ast.stmt]) -> bool:
     """The branch only rejects what it was given."""
-    return all(isinstance(item, ast.Raise) or (isinstance(item, ast.Expr) and item is not body[-1]) for item in body)
+    return isinstance(body[-1], ast.Raise) and not any(isinstance(item, ast.If | ast.Return | ast.For) for item in body)
 
 
 def _is_dots(node: ast.expr) -> bool:

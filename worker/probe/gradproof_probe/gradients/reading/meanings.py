@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -104,10 +104,10 @@ def stepped(quantity: Quantity, name: str, number: float = 0.0) -> Quantity:
     return replace(quantity, steps=(*quantity.steps, (name, number)))
 
 
-def before(quantity: Quantity, number: float) -> list[float]:
-    """The numbers from which the quantity's steps lead to `number`; empty if none does, or if it can't be told."""
+def before(steps: Sequence[Step], number: float) -> list[float]:
+    """The numbers from which the steps lead to `number`; empty if none does, or if it can't be told."""
     numbers = [number]
-    for name, operand in reversed(quantity.steps):
+    for name, operand in reversed(steps):
         undo = _UNDO.get(name)
         if undo is None:
             return []
@@ -119,6 +119,17 @@ def before(quantity: Quantity, number: float) -> list[float]:
                 continue
         numbers = [item for item in found if math.isfinite(item)]
     return numbers
+
+
+def after(steps: Iterable[Step], number: float) -> float | None:
+    """The number to which the steps lead from `number`; None if that can't be told."""
+    for name, operand in steps:
+        act = _DO.get(name)
+        try:
+            number = act(number, operand) if act is not None else math.nan
+        except (ValueError, OverflowError, ZeroDivisionError):
+            return None
+    return number if isinstance(number, int | float) and math.isfinite(number) else None
 
 
 def modulus(quantity: Quantity) -> float | None:
@@ -167,6 +178,23 @@ _UNDO: Final[dict[str, Callable[[float, float], list[float]]]] = {
     "ceil": lambda y, _: [y],
     "int": lambda y, _: [y],
     "len": lambda y, _: [y],
+}
+_DO: Final[dict[str, Callable[[float, float], float]]] = {
+    "add": lambda x, k: x + k,
+    "rsub": lambda x, k: k - x,
+    "mul": lambda x, k: x * k,
+    "div": lambda x, k: x / k,
+    "rdiv": lambda x, k: k / x,
+    "floordiv": lambda x, k: x // k,
+    "mod": lambda x, k: x % k,
+    "pow": lambda x, k: x**k,
+    "neg": lambda x, _: -x,
+    "abs": lambda x, _: abs(x),
+    "square": lambda x, _: x * x,
+    "sqrt": lambda x, _: math.sqrt(x),
+    "exp": lambda x, _: math.exp(x),
+    "log": lambda x, _: math.log(x),
+    "int": lambda x, _: float(int(x)),
 }
 INVERTIBLE: Final = frozenset(_UNDO)
 

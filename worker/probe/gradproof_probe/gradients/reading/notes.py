@@ -142,9 +142,10 @@ class Notes:
 
     def finished(self) -> Clues:
         for origin, places in self._consulted.items():
-            unwanted = places if origin not in self._written else [self._written[origin]]
+            # Where it is asked tells more than where it is written; once is enough.
+            unwanted = [*places[1:], self._written[origin]] if origin in self._written else places
             for place in unwanted:
-                if place >= 0:
+                if place >= 0 and (origin not in self._written or place != places[0]):
                     self._clues[place] = None
         renumbered: dict[int, int] = {}
         for place, clue in enumerate(self._clues):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -51,8 +52,11 @@ def _found(owner: Any, name: str) -> Any:
     return _found(type(owner), name)
 
 
-def unwrapped(function: Any) -> Any:
-    """The function under decorators: `__wrapped__`, partials, bound methods. None if there is no Python function."""
+def unwrapped(function: Any, *, entirely: bool = False) -> Any:
+    """The function under methods, partials, and torch's decorators. None if there is no Python function.
+
+    Decorators of the program are kept, as what they do belongs to what is read; `entirely` looks through them too.
+    """
     for _ in range(16):
         if isinstance(function, functools.partial):
             function = function.func
@@ -60,12 +64,17 @@ def unwrapped(function: Any) -> Any:
             function = function.__func__
         elif isinstance(function, types.FunctionType):
             inner = vars(function).get("__wrapped__")
-            if inner is None:
+            if inner is None or not (entirely or _is_torch(function)):
                 return function
             function = inner
         else:
             return None
     return None
+
+
+def _is_torch(function: types.FunctionType) -> bool:
+    """By its globals: `functools.wraps` gives a wrapper the module of what it wraps."""
+    return str(function.__globals__.get("__name__", "")).partition(".")[0] == "torch"
 
 
 def is_function_class(value: Any) -> bool:
@@ -78,12 +87,13 @@ def package(value: Any) -> str:
     return name.partition(".")[0] if isinstance(name, str) else ""
 
 
-def may_be_read(function: types.FunctionType, start: types.FunctionType) -> bool:
-    """Only code of the package that the reading began in is followed, and torch's never."""
-    if function.__globals__ is start.__globals__:
-        return True
+def may_be_read(function: types.FunctionType, starts: Iterable[types.FunctionType]) -> bool:
+    """Only code of the packages that the reading began in is followed, and torch's never."""
     name = package(function)
-    return bool(name) and name == package(start) and name not in NEVER
+    for start in starts:
+        if function.__globals__ is start.__globals__ or (name and name == package(start) and name not in NEVER):
+            return True
+    return False
 
 
 NEVER: Final = frozenset({"torch", "builtins", "typing", "functools", "math", "numpy", "gradproof_probe"})

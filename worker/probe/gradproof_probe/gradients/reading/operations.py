@@ -223,8 +223,10 @@ def _numbers(*items: Known) -> bool:
 
 
 def _bounded(notes: Notes, quantity: Meaning, bound: Meaning, node: ast.AST) -> None:
+    if isinstance(quantity, Quantity) and isinstance(bound, Quantity) and bound.kind == "value":
+        compare(notes, quantity, ">", bound, node)
     if isinstance(quantity, Quantity) and isinstance(bound, Known) and isinstance(bound.value, int | float):
-        for number in before(quantity, float(bound.value))[:2] or [float(bound.value)]:
+        for number in before(quantity.steps, float(bound.value))[:2] or [float(bound.value)]:
             notes.about(quantity, node, number=number, relation="bound")
 
 
