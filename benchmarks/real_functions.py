@@ -18,11 +18,12 @@ import importlib
 import io
 import json
 import os
-import signal
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 import zipfile
 from collections import Counter
@@ -32,8 +33,9 @@ from types import ModuleType
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-CASE_TIMEOUT_S = 90
-PACKAGE_TIMEOUT_S = 900
+CASE_CPU_S = 120
+CASE_MEMORY = 6 * 2**30
+PACKAGE_TIMEOUT_S = 1800
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,6 @@ PACKAGES = {
     "diffsort": Package("0.2.0"),
     "e3nn": Package("0.6.0"),
     "entmax": Package("1.3"),
-    "flash-cosine-sim-attention": Package("0.2.2"),
     "geomloss": Package("0.3.1"),
     "gpytorch": Package(
         "1.15.2", needs=("linear-operator", "jaxtyping", "wadler-lindig", "scipy"), absent=("sklearn",)
@@ -91,7 +92,7 @@ PACKAGES = {
     "pypose": Package("0.9.5"),
     "pyro-ppl": Package("1.9.2", needs=("opt-einsum", "pyro-api", "tqdm")),
     "pysdtw": Package("0.0.5", needs=("numba", "llvmlite")),
-    "pytorch-adapt": Package("0.0.83"),
+    "pytorch-adapt": Package("0.0.83", absent=("pytorch_metric_learning", "tqdm", "torchmetrics", "torchvision")),
     "pytorch-optimizer": Package("4.1.0"),
     "pytorch-revgrad": Package("0.2.0"),
     "pytorch-wavelets": Package("1.3.0", needs=("PyWavelets", "setuptools==80.9.0")),
@@ -99,7 +100,11 @@ PACKAGES = {
     "rockpool": Package("2.0"),
     "sinabs": Package("3.1.3"),
     "snntorch": Package("1.0.0"),
-    "speechbrain": Package("1.1.2", needs=("scipy",), absent=("torchaudio",)),
+    "speechbrain": Package(
+        "1.1.2",
+        needs=("scipy",),
+        absent=("torchaudio", "tqdm", "hyperpyyaml", "huggingface_hub", "sentencepiece", "joblib"),
+    ),
     "spikingjelly": Package("2.0.0"),
     "timm": Package("1.0.31"),
     "torch-geometric": Package(
@@ -161,33 +166,43 @@ CASES = [
         _ROOTS,
         "EntmaxBisectFunction",
         "torch.randn(3, 5), 1.5, -1, 50, True",
-        "right",
-        "bisection: autograd through the forward is no reference",
+        "fault",
+        "second derivative NaN where a probability is 0; bisection: no reference from autograd",
     ),
     Case(
         "entmax",
         _ROOTS,
         "EntmaxBisectFunction",
         "torch.randn(3, 5), torch.tensor([[1.3], [1.5], [1.7]]), -1, 50, True",
-        "right",
-        "the same with alpha differentiable",
+        "fault",
+        "keeps alpha on ctx, so a write to it goes unnoticed; second derivative as above",
     ),
     Case("entmax", _ROOTS, "SparsemaxBisectFunction", "torch.randn(3, 5), -1, 50, True", "right", "bisection"),
     Case("entmax", _ROOTS, "NormmaxBisectFunction", "torch.randn(3, 5), 2, -1, 50", "right", "bisection"),
     Case("entmax", _ROOTS, "BudgetBisectFunction", "torch.randn(3, 5), 2, -1, 50", "right", "bisection"),
     Case(
-        "entmax", _LOSSES, "SparsemaxLossFunction", "torch.randn(3, 5), torch.tensor([0, 2, 4]), None", "right", "loss"
+        "entmax",
+        _LOSSES,
+        "SparsemaxLossFunction",
+        "torch.randn(3, 5), torch.tensor([0, 2, 4]), None",
+        "fault",
+        "second derivative wrong: saves what forward computed",
     ),
     Case(
-        "entmax", _LOSSES, "Entmax15LossFunction", "torch.randn(3, 5), torch.tensor([0, 2, 4]), None", "right", "loss"
+        "entmax",
+        _LOSSES,
+        "Entmax15LossFunction",
+        "torch.randn(3, 5), torch.tensor([0, 2, 4]), None",
+        "fault",
+        "second derivative wrong: saves what forward computed",
     ),
     Case(
         "entmax",
         _LOSSES,
         "EntmaxBisectLossFunction",
         "torch.randn(3, 5), torch.tensor([0, 2, 4]), 1.5, 50",
-        "right",
-        "loss over a bisection",
+        "fault",
+        "second derivative wrong: saves what forward computed",
     ),
     Case(
         "kornia",
@@ -202,32 +217,32 @@ CASES = [
         "kornia.geometry.epipolar.essential",
         "_NullSpaceBasis",
         "torch.randn(2, 5, 9)",
-        "right",
-        "basis of a null space: defined up to a rotation",
+        "design",
+        "any rotation of the basis is as good: right for losses that do not depend on it",
     ),
     Case(
         "gpytorch",
         "gpytorch.functions.rbf_covariance",
         "lambda l: RBFCovariance.apply(x1, x2, l, lambda a, b: (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(-1))",
         "torch.tensor([[0.7]])",
-        "right",
-        "RBFCovariance: points fixed, in-place arithmetic in forward",
+        "fault",
+        "RBFCovariance: second derivative wrong: saves what forward computed",
     ),
     Case(
         "gpytorch",
         "gpytorch.functions.matern_covariance",
         "lambda l: MaternCovariance.apply(x1, x2, l, 2.5, lambda a, b: torch.cdist(a, b))",
         "torch.tensor([[0.7]])",
-        "right",
-        "MaternCovariance: points fixed, in-place arithmetic in forward",
+        "fault",
+        "MaternCovariance: second derivative wrong: saves what forward computed",
     ),
     Case(
         "gpytorch",
         "gpytorch.functions._log_normal_cdf",
         "LogNormalCDF",
         "2 * torch.randn(3, 5)",
-        "approximate",
-        "piecewise approximations; backward is the exact derivative",
+        "fault",
+        "below -1 an approximation for far smaller values: forward jumps by 0.002, gradient off by 0.2 %",
     ),
     Case(
         "gpytorch",
@@ -252,22 +267,22 @@ CASES = [
         "=torch_geometric.utils.cross_entropy",
         "SparseCrossEntropy",
         "torch.randn(3, 5), torch.tensor([[0, 0, 1, 2], [1, 3, 2, 4]]), torch.tensor([0.5, 1.0, 2.0, 0.3])",
-        "right",
-        "loss; the weights get no gradient",
+        "fault",
+        "pairs that occur twice: backward writes by index, which does not add up",
     ),
     Case(
         "peft",
         "peft.tuners.c3a.utils",
         "BlockCircularConvolution",
         "torch.randn(3, 8), torch.randn(3, 2, 4)",
-        "right",
-        "by way of Fourier transforms",
+        "fault",
+        "gradient for x is that of the reversed incoming gradient, for blocks of 3 and more",
     ),
     Case(
         "peft",
         "peft.tuners.lora.velora",
         "VeloraFunction",
-        "torch.randn(3, 8), torch.randn(4, 8), torch.randn(4), torch.randn(4, 1), 2, 1.0",
+        "torch.randn(3, 8), torch.randn(4, 8), torch.randn(4), torch.full((4,), 0.5), 2, 1.0",
         "approximate",
         "the weight's gradient comes from compressed activations",
     ),
@@ -284,16 +299,16 @@ CASES = [
         "torchaudio.functional.filtering",
         "DifferentiableIIR",
         "torch.randn(2, 2, 9), torch.cat([torch.ones(2, 1), 0.3 * torch.randn(2, 2)], 1)",
-        "right",
-        "recursive filter",
+        "fault",
+        "the loop in Python, used without the compiled one, writes to its input",
     ),
     Case(
         "pytorch-wavelets",
         _WAVELET,
         "AFB2D",
         f"torch.randn(1, 2, 8, 8), {_FILTERS}, 2",
-        "right",
-        "wavelet analysis; filters fixed",
+        "fault",
+        "symmetric padding: the gradient at the borders is that of zero padding",
     ),
     Case(
         "pytorch-wavelets",
@@ -309,7 +324,7 @@ CASES = [
         "AFB1D",
         "torch.randn(1, 2, 8), torch.randn(1, 1, 4), torch.randn(1, 1, 4), 2",
         "fault",
-        "returns 6 gradients for 4 arguments",
+        "symmetric padding: the gradient at the borders is that of zero padding",
     ),
     Case(
         "pytorch-wavelets",
@@ -369,20 +384,12 @@ CASES = [
         "tiled attention, causal, one machine",
     ),
     Case(
-        "flash-cosine-sim-attention",
-        "flash_cosine_sim_attention.flash_cosine_sim_attention",
-        "lambda q, k, v: flash_cosine_sim_attention(q, k, v, causal=True)",
-        "torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)",
-        "right",
-        "flash_cosine_sim_attention: the path for CPUs",
-    ),
-    Case(
         "speechbrain",
         "speechbrain.nnet.quaternion_networks.q_ops",
         "QuaternionLinearCustomBackward",
         "torch.randn(3, 8), " + ", ".join(["torch.randn(2, 2)"] * 4) + ", torch.randn(8)",
-        "right",
-        "quaternion product; adds the bias only if it requires a gradient",
+        "fault",
+        "no gradient for the other weights when r_weight requires none",
     ),
     Case(
         "torch-harmonics", "torch_harmonics.utils", "_EnsureContiguous", "torch.randn(4, 5).t()", "right", "layout only"
@@ -393,8 +400,8 @@ CASES = [
         "torch_struct.semirings.sparse_max",
         "_SimplexProject",
         "torch.randn(3, 5), -1",
-        "right",
-        "value of a projection",
+        "fault",
+        "the value takes the norm where half its square belongs; backward is that of the latter",
     ),
     Case(
         "pytorch-optimizer",
@@ -482,8 +489,8 @@ CASES = [
         _DEAL,
         "LinearSplineFunc",
         _SPLINE,
-        "right",
-        "splines; knots fixed",
+        "fault",
+        "one knot: forward is constant, backward reads a second knot",
     ),
     Case(
         "deepinv",
@@ -810,9 +817,12 @@ def measure(work: dict[str, Any]) -> None:
         child = os.fork()
         if child == 0:
             try:
-                signal.alarm(CASE_TIMEOUT_S)
+                resource.setrlimit(resource.RLIMIT_CPU, (CASE_CPU_S, CASE_CPU_S))
+                resource.setrlimit(resource.RLIMIT_DATA, (CASE_MEMORY, CASE_MEMORY))
                 _measure_one(number, case, work["paths"][0])
                 sys.stdout.flush()
+            except BaseException:  # noqa: BLE001 - a fork must end here
+                traceback.print_exc()
             finally:
                 os._exit(0)  # whatever happens: a fork must not go on with the loop
         os.waitpid(child, 0)
