@@ -315,8 +315,17 @@ def _size_of(clue: Clue, surroundings: _Surroundings, which: int) -> list[Situat
         whole = next(size for size in (unit + rest, 2 * unit + rest) if size != now)
         tails = [unit + 1, 2 * unit + max(unit // 2, 1), *([unit - 1] if unit > 2 else [])]
         # The side that the given size isn't on comes first.
-        return _resized(lengths, [*tails, whole] if now % unit == rest else [whole, *tails])
-    return _resized(lengths, _both_sides(clue.relation, number, lengths[0] if lengths else 0))
+        found = _resized(lengths, [*tails, whole] if now % unit == rest else [whole, *tails])
+        return [*found[:2], *_together_resized(lengths, unit + rest), *found[2:]]
+    found = _resized(lengths, _both_sides(clue.relation, number, lengths[0] if lengths else 0))
+    return [*found[:2], *_together_resized(lengths, number + 1), *found[2:]]
+
+
+def _together_resized(lengths: Sequence[int], size: int) -> list[Situation]:
+    """Every dimension at once, where it isn't known which one is meant: `min(x.shape) > 16`."""
+    if len(lengths) < 2:
+        return []
+    return [Situation(resize=tuple((length, size) for length in lengths if length != size))]
 
 
 def _both_sides(relation: str, number: int, now: int) -> list[int]:
@@ -391,6 +400,10 @@ def _value(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
         return [Situation(alias=True), Situation(input_layout="offset"), *equal]
     if clue.detail in {"all above", "all below"}:
         return _shifted(clue, surroundings, ordinal)
+    if clue.detail == "share" and clue.relation not in {"==", "!="}:
+        sides = ("all above", "all below") if clue.relation in {">", ">="} else ("all below", "all above")
+        around = Situation(values=Values("around", clue.number or 0.0, ordinal))
+        return [around, *(way for side in sides for way in _shifted(replace(clue, detail=side), surroundings, ordinal))]
     if clue.detail in _REDUCTIONS:
         return _reduced(clue, surroundings, ordinal)
     number = clue.number
@@ -470,9 +483,13 @@ def _reduced(clue: Clue, surroundings: _Surroundings, ordinal: int | None) -> li
             sides = (step, -step, -near, near) if now <= each else (-step, step, near, -near)
             found[:0] = [Values("shifted", each - now + side, ordinal) for side in dict.fromkeys(sides) if side]
     if clue.detail in {"sum", "norm", "std", "prod", "logsumexp", "max", "min", "mean"}:
-        now = _measured(surroundings, ordinal, _MEASURES.get(clue.detail, lambda x: x.abs().sum()))
-        if now and number / now > 0:
-            found += [Values("scaled", number / now * factor, ordinal) for factor in (1.5, 0.6)]
+        # Of absolute values: what is reduced is seldom signed where a scale matters.
+        measure = _MEASURES.get(clue.detail, _MEASURES["sum"])
+        now = _measured(surroundings, ordinal, lambda x: measure(x.abs()))
+        if now and number:
+            found += [Values("scaled", abs(number) / now * factor, ordinal) for factor in (1.5, 0.6)]
+        if clue.derived:
+            found += [Values("scaled", factor) for factor in (30.0, 1e-4)]
         if number and clue.detail != "sum":
             found.append(Values("scaled", 3 * number, ordinal))
     if number == 0:
@@ -487,7 +504,8 @@ def _reduced(clue: Clue, surroundings: _Surroundings, ordinal: int | None) -> li
         ]
     if clue.detail in {"sum", "argmax", "argmin", "topk"}:
         found += [Values("one_hot", only=ordinal), Values("sorted", only=ordinal)]
-    return [Situation(values=item) for item in found]
+    same = [Situation(alias=True)] if clue.derived else []
+    return [*(Situation(values=item) for item in found), *same]
 
 
 _MEASURES: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
@@ -511,6 +529,14 @@ _WHOLE_VALUES: Final[dict[str, Callable[[float], list[Values]]]] = {
     "all equal": lambda number: [Values("constant", number or 1.0), Values("equal_rows"), Values("constant", 0.0)],
     "sorted": lambda _: [Values("sorted"), Values("constant", 1.0)],
     "rounded": lambda _: [Values("rounded", 1.0)],
+    "count": lambda _: [
+        Values("positive"),
+        Values("negative"),
+        Values("constant", 1.0),
+        Values("some_zero"),
+        Values("one_hot"),
+        Values("constant", 0.0),
+    ],
     "not finite": lambda _: [Values("scaled", 1e3), Values("constant", 0.0), Values("zero_row")],
 }
 
@@ -555,6 +581,20 @@ _COTANGENTS: Final[dict[str, Callable[[float], list[Cotangent]]]] = {
     "rounded": lambda _: [Cotangent("ones"), Cotangent("one_hot")],
     "multiple": lambda _: [Cotangent("ones"), Cotangent("zeros")],
     "unique": lambda _: [Cotangent("constant"), Cotangent("ones"), Cotangent("one_hot"), Cotangent("zeros")],
+    "count": lambda _: [
+        Cotangent("ones"),
+        Cotangent("positive"),
+        Cotangent("negative"),
+        Cotangent("one_hot"),
+        Cotangent("zero_rows"),
+        Cotangent("zeros"),
+    ],
+    "share": lambda number: [
+        Cotangent("around", number),
+        Cotangent("positive"),
+        Cotangent("negative"),
+        Cotangent("ones"),
+    ],
     "not finite": lambda _: [Cotangent("scaled", 1e4)],
 }
 
@@ -624,6 +664,7 @@ def _argument(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
         found = [not now]
     elif isinstance(now, str):
         found = [clue.constant] if isinstance(clue.constant, str) else []
+        found += [word for word in _REDUCING for text in found if word.startswith(text)]
         if clue.constant in _REDUCING:
             found += _REDUCING
     elif isinstance(now, int | float):

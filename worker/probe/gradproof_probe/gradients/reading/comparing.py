@@ -80,7 +80,9 @@ def truth(notes: Notes, meaning: Meaning, node: ast.AST) -> None:
     if not isinstance(meaning, Quantity):
         return
     divisor = modulus(meaning)
-    if divisor is not None and meaning.kind not in ELEMENTS:
+    if meaning.kind in {"size", "numel", "rank"} and meaning.steps and divisor is None:
+        compare(notes, meaning, "!=", Known(0), node)
+    elif divisor is not None and meaning.kind not in ELEMENTS:
         notes.about(meaning, node, number=divisor, relation="multiple", constant=0)
     elif meaning.kind in ELEMENTS:
         if meaning.detail:
@@ -120,6 +122,9 @@ def same_values(notes: Notes, left: Meaning, right: Meaning, node: ast.AST) -> M
 def _of_quantity(notes: Notes, left: Quantity, sign: Relation, right: Meaning, node: ast.AST) -> Meaning:
     if isinstance(right, Mask):
         return right
+    if left.kind == "requires_grad" and left.detail == "needs":
+        notes.clue("requires_grad", node)
+        return UNKNOWN
     if left.kind == "shape":
         _shapes(notes, left, sign, right, node)
         return UNKNOWN
@@ -130,6 +135,13 @@ def _of_quantity(notes: Notes, left: Quantity, sign: Relation, right: Meaning, n
     if isinstance(right, Quantity):
         if left.kind in ELEMENTS and right.kind in ELEMENTS:
             return _tensors(notes, left, sign, right, node)
+        if left.kind in ELEMENTS and (left.detail or left.derived) and right.kind in {"size", "numel"}:
+            # A count, or a sum, and how many elements there are.
+            notes.about(left, node, detail="count", relation=sign)
+            return UNKNOWN
+        if right.kind in ELEMENTS and (right.detail or right.derived) and left.kind in {"size", "numel"}:
+            notes.about(right, node, detail="count", relation=sign)
+            return UNKNOWN
         if right.kind == "value" and left.kind in {"size", "numel", "rank"}:
             # A size and an argument that is a number.
             notes.about(left, node, detail="argument", relation=sign, constant=_operand(left, right))

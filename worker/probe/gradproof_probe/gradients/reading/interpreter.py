@@ -45,6 +45,7 @@ DEEPEST: Final = 4  # calls from forward or backward into helpers
 MOST_NODES: Final = 6_000  # for each of forward and backward, with what it calls: some 10 ms
 MOST_CALLS: Final = 40  # into helpers, likewise: each new one has to be parsed
 VISITS: Final = 3  # of one function: what it is given may differ
+MOST_ITEMS: Final = 8  # of a sequence that is written out and looped over
 _SMALLEST_SLICE: Final = 3  # x[1:] and x[:-2] are differences and halos, x[:, 256:] is a tail
 _NO_ROLE_KEYWORDS: Final = frozenset(words("dim axis dims axes keepdim dim0 dim1 start_dim end_dim ndim device"))
 
@@ -406,6 +407,16 @@ class Interpreter:
             return self._of_context(node.attr)
         return ask(self.notes, owner, node.attr, node)
 
+    def _attribute_named(self, owner: Meaning, name: Meaning, node: ast.AST) -> Meaning:
+        """`getattr(owner, "name", default)`."""
+        if not isinstance(name, Known) or not isinstance(name.value, str):
+            return UNKNOWN
+        if isinstance(owner, Context):
+            return self._of_context(name.value)
+        if isinstance(owner, Known):
+            return objects.attribute(owner.value, name.value)
+        return ask(self.notes, owner, name.value, node)
+
     def _of_context(self, name: str) -> Meaning:
         if name == "needs_input_grad":
             return Quantity("requires_grad", detail="needs")
@@ -427,7 +438,7 @@ class Interpreter:
         else:
             target = self.meaning(function)
         given = self._arguments(node.args)
-        for meaning in given:
+        for meaning in (owner, *given):
             self._any_needs(meaning, node)
         named = {item.arg: self._keyword(item) for item in node.keywords if item.arg is not None}
         for item in node.keywords:
@@ -435,6 +446,8 @@ class Interpreter:
                 self.meaning(item.value)
         if isinstance(owner, Context):
             return self._call_context(name, given)
+        if name == "getattr" and owner is None and len(given) > 1:
+            return self._attribute_named(given[0], given[1], node)
         if isinstance(target, Routine):
             return self._routine(target, given, named)
         if isinstance(target, Known):
@@ -450,7 +463,7 @@ class Interpreter:
         everything = [owner, *given] if about_owner and owner is not None else given
         return operate(Call(self.notes, name, everything, named, node))
 
-    def _any_needs(self, meaning: Meaning, node: ast.AST) -> None:
+    def _any_needs(self, meaning: Meaning | None, node: ast.AST) -> None:
         """`any(ctx.needs_input_grad)`, a loop over it: each input may be the one."""
         if isinstance(meaning, Quantity) and meaning.kind == "requires_grad" and meaning.detail == "needs":
             self.notes.clue("requires_grad", node)
@@ -634,7 +647,7 @@ class Interpreter:
                 return replace(left, derived=True)
             if name == "mul" and left.argument == right.argument:
                 return Quantity("numel", left.argument, derived=True)
-        chosen = left
+        chosen = right if left.kind == "rank" else left
         if right.kind in ELEMENTS and (left.kind not in ELEMENTS or (left.kind == "cotangent" != right.kind)):
             chosen = right
         return replace(chosen, derived=True)
@@ -680,6 +693,9 @@ class Interpreter:
 
     def _looked_up(self, owner: Known | Table, index: Meaning, node: ast.AST) -> Meaning:
         if isinstance(owner, Table):
+            for key, kept in zip(owner.keys, owner.values, strict=False):
+                if isinstance(key, Known) and isinstance(index, Known) and key.value == index.value:
+                    return kept
             contained(self.notes, index, owner, node)
             return next((item for item in owner.values if item is not UNKNOWN), UNKNOWN)
         self.notes.consulted(owner, node)
@@ -750,6 +766,9 @@ class Interpreter:
         return Routine(node, self._frame)
 
     def _comprehension(self, node: Any) -> Meaning:
+        first = self.meaning(node.generators[0].iter)
+        if len(node.generators) == 1 and isinstance(first, Many) and 1 < len(first.items) <= MOST_ITEMS:
+            return Many(tuple(self._one_of(node, item) for item in first.items))
         for generator in node.generators:
             over = self.meaning(generator.iter)
             self._any_needs(over, generator.iter)
@@ -760,6 +779,14 @@ class Interpreter:
             self.meaning(node.key)
             return self.meaning(node.value)
         return self.meaning(node.elt)
+
+    def _one_of(self, node: Any, item: Meaning) -> Meaning:
+        """What the comprehension makes of one item of what is written out: `[t.shape for t in (x, y)]`."""
+        generator = node.generators[0]
+        self._store(generator.target, item)
+        for condition in generator.ifs:
+            truth(self.notes, self.meaning(condition), condition)
+        return self.meaning(node.value if isinstance(node, ast.DictComp) else node.elt)
 
     def _walrus(self, node: ast.NamedExpr) -> Meaning:
         value = self.meaning(node.value)

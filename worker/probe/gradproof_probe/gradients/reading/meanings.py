@@ -169,6 +169,7 @@ _UNDO: Final[dict[str, Callable[[float, float], list[float]]]] = {
     "log": lambda y, _: [math.exp(y)],
     "log2": lambda y, _: [2.0**y],
     "log10": lambda y, _: [10.0**y],
+    "bit_length": lambda y, _: [2.0**y - 1, 2.0 ** (y - 1)],  # the last number of so many bits, and the first
     "log1p": lambda y, _: [math.expm1(y)],
     "sigmoid": lambda y, _: [math.log(y / (1 - y))],
     "tanh": lambda y, _: [math.atanh(y)],

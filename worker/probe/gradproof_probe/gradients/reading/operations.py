@@ -107,6 +107,8 @@ def block(notes: Notes, of: Meaning, size: Meaning, node: ast.AST) -> None:
 
 
 def _sizes(tensor: Quantity) -> Quantity:
+    if tensor.detail in _COUNTED:
+        return tensor
     argument = tensor.argument if tensor.kind == "value" else _cotangent(tensor)
     return Quantity("shape", argument, axis=0, moved=tensor.moved or tensor.derived, derived=tensor.derived)
 
@@ -114,6 +116,10 @@ def _sizes(tensor: Quantity) -> Quantity:
 def _cotangent(tensor: Quantity) -> str:
     """The name by which sizes of a cotangent are known: it is no parameter of forward."""
     return f"grad {tensor.argument}"
+
+
+# Of these, not the values but their number is asked for.
+_COUNTED: Final = frozenset({"unique", "unique_consecutive", "nonzero"})
 
 
 def _owner(tensor: Quantity) -> str:
@@ -182,7 +188,9 @@ def _reduced(call: Call) -> Meaning:
     for item in call.given[1:]:
         call.notes.has_role(item)
     if isinstance(first, Mask):
-        return replace(first.of, derived=True, detail="")
+        # How many elements, or which share of them.
+        call.notes.instead(first.clues, detail="share")
+        return replace(first.of, derived=True, detail="share", steps=())
     if isinstance(first, Many):
         # sum([a, b]), max(shape): of the first that is known.
         first = next((item for item in first.items if isinstance(item, Quantity)), UNKNOWN)
@@ -196,12 +204,18 @@ def _reduced(call: Call) -> Meaning:
     name = {"amax": "max", "amin": "min", "vector_norm": "norm", "var": "std", "nansum": "sum"}.get(
         call.name, call.name
     )
-    # The largest and smallest absolute value, and the mean of squares, are the steps before, reduced.
-    return replace(first, detail=name, moved=True)
+    if name == "sum" and first.steps and first.steps[-1] in {("square", 0.0), ("pow", 2.0)}:
+        # A sum of squares is the square of a norm.
+        return replace(first, detail="norm", steps=(*first.steps[:-1], ("square", 0.0)), moved=True)
+    return replace(first, detail=first.detail or name, moved=True)
 
 
 def _extreme(call: Call) -> Meaning:
     """`max` and `min`: of one tensor a reduction, of two things a bound."""
+    only = call.at(0)
+    if len(call.given) == 1 and isinstance(only, Known):
+        values = [item for item in _values(only) if isinstance(item, int | float)]
+        return Known((min if call.name == "min" else max)(values), only.origin) if values else UNKNOWN
     pair = [item for item in call.given if not (isinstance(item, Known) and item.value is None)]
     if len(pair) == 2 and not (is_tensor(pair[0]) and isinstance(pair[1], Known) and "dim" in call.named):
         one, other = pair
@@ -211,11 +225,29 @@ def _extreme(call: Call) -> Meaning:
         if isinstance(quantity, Quantity) and isinstance(bound, Known):
             if is_tensor(quantity) and isinstance(bound.value, int) and not isinstance(bound.value, bool):
                 call.notes.has_role(bound)  # x.max(1): an axis
-                return replace(quantity, detail=call.name, moved=True)
+                return replace(quantity, detail=quantity.detail or call.name, moved=True)
             _bounded(call.notes, quantity, bound, call.node)
             return quantity
         return quantity
     return _reduced(call)
+
+
+def _values(known: Known) -> list[Any]:
+    value = known.value
+    if type(value) in {list, tuple, set, frozenset}:
+        return list(value)[:64]
+    return []
+
+
+def _entries(call: Call) -> Meaning:
+    """`TABLE.values()`, `TABLE.keys()` of a dictionary that holds constants; `values()` of a sparse tensor."""
+    first = call.at(0)
+    if isinstance(first, Known):
+        call.notes.consulted(first, call.node)
+        if type(first.value) is dict:
+            return Known(tuple(getattr(first.value, call.name)())[:64], first.origin)
+        return UNKNOWN
+    return first
 
 
 def _numbers(*items: Known) -> bool:
@@ -279,7 +311,7 @@ def _numel(call: Call) -> Meaning:
         if first.kind == "shape":
             return Quantity("numel", first.argument, derived=first.derived)
         if first.kind in ELEMENTS:
-            if first.detail in {"unique", "nonzero"}:
+            if first.detail in _COUNTED:
                 return first
             return Quantity("numel", _owner(first), derived=first.derived)
     return UNKNOWN
@@ -290,6 +322,8 @@ def _size(call: Call) -> Meaning:
     call.notes.has_role(axis)
     if not is_tensor(first) or not isinstance(first, Quantity):
         return UNKNOWN
+    if first.detail in _COUNTED:
+        return first
     if len(call.given) < 2 and "dim" not in call.named:
         return _sizes(first)
     number = axis.value if isinstance(axis, Known) and isinstance(axis.value, int) else None
@@ -320,7 +354,7 @@ def _length(call: Call) -> Meaning:
         if first.kind == "shape":
             return Quantity("rank", first.argument, derived=first.derived)
         if first.kind in ELEMENTS:
-            if first.detail == "unique":
+            if first.detail in _COUNTED:
                 return first
             return Quantity("size", _owner(first), axis=0, moved=first.moved or first.derived)
     return UNKNOWN
@@ -390,19 +424,31 @@ def _close(call: Call) -> Meaning:
 
 def _all(call: Call) -> Meaning:
     first = call.at(0)
+    if isinstance(first, Many) and first.items:
+        first = first.items[0]
     if isinstance(first, Mask):
         return whole(call.notes, first)
     if isinstance(first, Quantity) and first.kind == "requires_grad":
         return first
-    return replace(first, detail="all") if isinstance(first, Quantity) and first.kind in ELEMENTS else UNKNOWN
+    return (
+        replace(first, detail=first.detail or "all")
+        if isinstance(first, Quantity) and first.kind in ELEMENTS
+        else UNKNOWN
+    )
 
 
 def _any(call: Call) -> Meaning:
     first = call.at(0)
+    if isinstance(first, Many) and first.items:
+        first = first.items[0]
     if isinstance(first, Mask):
         call.notes.trail.extend(first.clues)
         return UNKNOWN
-    return replace(first, detail="any") if isinstance(first, Quantity) and first.kind in ELEMENTS else first
+    return (
+        replace(first, detail=first.detail or "any")
+        if isinstance(first, Quantity) and first.kind in ELEMENTS
+        else first
+    )
 
 
 def _not_finite(call: Call) -> Meaning:
@@ -455,7 +501,7 @@ def _bits(call: Call) -> Meaning:
     first = call.at(0)
     if isinstance(first, Quantity) and first.kind in {"size", "numel"}:
         call.notes.about(first, call.node, relation="power of two")
-        return replace(first, derived=True)
+        return stepped(first, "log2" if call.name == "log2" else "bit_length")
     return UNKNOWN
 
 
@@ -485,6 +531,21 @@ def _state(call: Call) -> Meaning:
 _CHANGING: Final = frozenset(
     words("append add update setdefault pop popitem popleft appendleft clear extend insert remove next")
 )
+
+
+def _divided(call: Call) -> Meaning:
+    first, unit = call.at(0), call.at(1)
+    if isinstance(first, Quantity) and isinstance(unit, Known) and isinstance(unit.value, int) and unit.value > 0:
+        block(call.notes, first, unit, call.node)
+        return Many((stepped(first, "floordiv", unit.value), stepped(first, "mod", unit.value)))
+    return UNKNOWN
+
+
+def _begins(call: Call) -> Meaning:
+    first, text = call.at(0), call.at(1)
+    if isinstance(first, Quantity) and first.kind == "value" and isinstance(text, Known):
+        call.notes.clue("argument", call.node, argument=first.argument, constant=text.value)
+    return UNKNOWN
 
 
 def _isinstance(call: Call) -> Meaning:
@@ -606,7 +667,8 @@ _OPERATIONS: Final[dict[str, Callable[[Call], Meaning]]] = {
     ),
     **dict.fromkeys(
         sorted(
-            INVERTIBLE - {"len", "log2", "rsub", "rdiv", "floordiv"} | {"absolute", "float", "float_power", "multiply"}
+            INVERTIBLE - {"len", "log2", "rsub", "rdiv", "floordiv", "bit_length"}
+            | {"absolute", "float", "float_power", "multiply"}
         ),
         _step,
     ),
@@ -658,8 +720,12 @@ _OPERATIONS: Final[dict[str, Callable[[Call], Meaning]]] = {
     "arange": _range,
     **dict.fromkeys(("bit_length", "bit_count", "bin"), _bits),
     **dict.fromkeys(("sort", "argsort", "msort"), _sorted),
-    **dict.fromkeys((*_CHANGING - {"add"}, "get", "keys"), _state),
+    **dict.fromkeys((*_CHANGING - {"add"}, "get"), _state),
     "isinstance": _isinstance,
+    **dict.fromkeys(("values", "keys"), _entries),
+    "divmod": _divided,
+    **dict.fromkeys(("startswith", "endswith"), _begins),
+    **dict.fromkeys(("lower", "upper", "strip", "str", "repr"), _elements),
     **dict.fromkeys(
         ("list", "tuple", "set", "frozenset", "enumerate", "reversed", "iter", "sorted", "Size"), _elements
     ),
