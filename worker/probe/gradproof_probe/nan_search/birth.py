@@ -38,6 +38,7 @@ class Birth:
     singular: bool = False
     outside: bool = False
     overflow: bool = False
+    own_infinity: bool = False
 
 
 @dataclass(slots=True)
@@ -94,6 +95,7 @@ def _forward_birth(event: Event) -> Birth:
         event.defined_by_torch,
         singular=event.singularity is not None,
         outside=event.outside,
+        own_infinity=event.own_infinity,
         overflow=event.born == "inf" and (event.singularity is None or event.singularity.overflows),
     )
 
@@ -149,7 +151,9 @@ def _backward_birth(
     own = next((e for e in spy.events[boundary:] if e.born and e.place is not None), None)
     name = _NODE.match(node.name())
     if own is not None and not _native(node):
-        return Birth("backward", own.operation, own.place, _joined(event), kind, zero_times_infinity=trapped)
+        # Whatever forward was given: a formula that its author wrote is out of the caller's sight.
+        origin = Origin(varies=True, computed=True)
+        return Birth("backward", own.operation, own.place, origin, kind, zero_times_infinity=trapped)
     place = _forward_line(node, source_root) or (event.place if event is not None else None)
     operation = event.operation if event is not None else (name[1].lower() if name else node.name())
     return Birth(

@@ -62,7 +62,7 @@ class Judge:
     def judge(
         self, inputs: Inputs, evaluation: Evaluation, birth: Birth, construction: Construction, *, asked: bool
     ) -> Fault:
-        ground = self._ground(inputs, evaluation, birth, asked=asked, given=construction.naturalness == "given")
+        ground = self._ground(inputs, evaluation, birth, construction, asked=asked)
         verdict: Literal["fail", "tuned", "note"] = "note"
         if ground in _FAULTS:
             likely = construction.naturalness in _LIKELY
@@ -71,7 +71,12 @@ class Judge:
         text = _text(birth, ground, construction, gradient_of, self._precision)
         return Fault(verdict, ground, birth, construction, self._precision, gradient_of, asked, text)
 
-    def _ground(self, inputs: Inputs, evaluation: Evaluation, birth: Birth, *, asked: bool, given: bool) -> Ground:
+    def _ground(
+        self, inputs: Inputs, evaluation: Evaluation, birth: Birth, construction: Construction, *, asked: bool
+    ) -> Ground:
+        given = construction.naturalness == "given"
+        # Silence has a logarithm of -inf, and data holds silence; a prediction that equals its target is an optimum.
+        single = len({edit.slot for edit in construction.edits}) == 1 and construction.edits[0].other is None
         if birth.defined_by_torch:
             return "asked" if asked else "defined"
         wide = self._evaluated_wide(inputs)
@@ -88,11 +93,13 @@ class Judge:
             around = self._values_around(inputs, evaluation)
             if _agree(around):
                 return "limit"
-            if not asked and _is_pole(evaluation, around):
+            if not asked and not single and _is_pole(evaluation, around):
                 return "pole"
         if asked:
             return "asked"
         if given and self._declared and birth.phase == "forward":
+            return "reached"
+        if birth.own_infinity:
             return "reached"
         if birth.outside:
             # Inputs that were guessed prove nothing about a domain; a bound in front that lets this through does.

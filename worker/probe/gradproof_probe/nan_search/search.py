@@ -34,8 +34,10 @@ from gradproof_probe.nan_search.spy import Event
 from gradproof_probe.nan_search.subject import Evaluation, Inputs, Subject
 from gradproof_probe.trees import tensors
 
-# Candidates that failed and are watched: each costs three runs and an explanation, and the first ones say it all.
-_MOST_WATCHED: Final = 24
+# Candidates that failed and are watched: each costs three runs and an explanation, and the first ones say it all,
+# unless there are suspicions to be settled one by one.
+_MOST_WATCHED: Final = 12
+_MOST_WATCHED_FOR_SUSPICIONS: Final = 30
 _MOST_BIRTHS: Final = 6
 # Of singular operations that no hypothesis names, so many are descended on.
 _MOST_GOALS: Final = 6
@@ -197,7 +199,7 @@ class _Searcher:
 
     def _explain(self, construction: Construction, inputs: Inputs) -> bool:
         """Whether something that wasn't meant is not finite there."""
-        if self._watched >= _MOST_WATCHED:
+        if self._watched >= (_MOST_WATCHED_FOR_SUSPICIONS if self._hypotheses else _MOST_WATCHED):
             return True
         watched = watch(self._subject, inputs, self._root)
         if watched is None:

@@ -24,8 +24,8 @@ from gradproof_probe.trees import tensors
 _PROBE: Final = str(Path(__file__).parent.parent) + "/"
 _HERE: Final = str(Path(__file__).parent) + "/"
 
-# Operations that hand on what they are given, scaled, shifted, cut or put together: log(2 * x[0]) is a logarithm of an
-# argument, log(x.sum()) is not.
+# Operations that hand on what they are given, scaled, shifted, cut or put together, or that are zero where it is:
+# 1 / (2 * sigma[0]) ** 2 is a division by an argument, as its caller can see; 1 / x.sum() is not.
 _HANDING_ON: Final = frozenset(
     {
         *("view", "_unsafe_view", "reshape", "slice", "select", "transpose", "permute", "expand", "clone", "_to_copy"),
@@ -41,7 +41,21 @@ _HANDING_ON: Final = frozenset(
             "view_as_real",
             "_reshape_alias",
         ),
-        *("mul", "div", "select_scatter", "slice_scatter", "masked_select", "empty_like", "_conj", "real", "imag"),
+        *(
+            "mul",
+            "div",
+            "pow",
+            "square",
+            "abs",
+            "sqrt",
+            "select_scatter",
+            "slice_scatter",
+            "masked_select",
+            "empty_like",
+            "_conj",
+            "real",
+            "imag",
+        ),
     }
 )
 _BOUNDING: Final = frozenset(
@@ -94,6 +108,7 @@ class Event:
     operand: torch.Tensor | None = None
     born: str | None = None
     outside: bool = False  # the operand lies outside the domain, not on its edge
+    own_infinity: bool = False  # NaN out of an infinity that the code wrote down
     outputs: list[torch.Tensor] = field(default_factory=list)
 
 
@@ -168,6 +183,10 @@ class Spy(TorchDispatchMode):
             # Of what goes in: whether the operand was computed is another question than whether the result is.
             before = self.origin(args[found.argument]) if found is not None else _all(origins)
             event = Event(self._order, operation, place, before, born=born if born != "meant" else None)
+            event.own_infinity = born == "nan" and (
+                any(isinstance(value, float) and value - value != 0 for value in [*args, *kwargs.values()])
+                or any(_numeric(tensor) and not finite(tensor) for tensor in given)
+            )
             event.defined_by_torch = through or operation in _DEFINED or (operation == "mean" and given[0].numel() == 0)
             if found is not None:
                 event.singularity, event.operand = found, args[found.argument]
@@ -242,9 +261,6 @@ def _combined(operation: str, args: tuple[Any, ...], origins: Sequence[Origin]) 
     computed = joined.computed
     if operation not in _HANDING_ON and operation not in _PROTECTING:
         computed = computed or joined.varies
-    elif operation in ("mul", "div"):
-        # A product or quotient of two inputs is computed; by a number, a constant or a parameter it is a scaling.
-        computed = computed or sum(bool(origin.slots) for origin in origins) > 1
     protected = joined.protected or operation in _PROTECTING
     if operation in ("add", "sub") and len(args) > 1:
         protected = protected or any(
