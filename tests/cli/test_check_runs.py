@@ -26,6 +26,18 @@ class Scale(torch.autograd.Function):
         return grad_output * weight, 2 * grad_output * x
 """
 
+SINGULAR = """import torch
+
+
+def _unit(x: torch.Tensor) -> torch.Tensor:
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+class Similarity(torch.nn.Module):
+    def forward(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return _unit(query) @ _unit(key).transpose(-2, -1)
+"""
+
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
@@ -48,6 +60,20 @@ def test_a_wrong_backward_is_found_at_its_line(directory: Path, capfd: pytest.Ca
     assert (check["verdict"], check["path"], check["line"]) == ("fail", "ops.py", 13)
     assert check["diagnosis"]["cause"] == "scaled_gradient"
     assert report["tool"]["sandbox"] in ("bwrap-root", "bwrap-user")
+
+
+def test_a_search_confirms_a_finding_in_a_helper_with_the_input_that_shows_it(
+    directory: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (directory / "layers.py").write_text(SINGULAR)
+    code, report = report_of(directory, capfd, "--checks", "nan_gradient")
+    assert code == 1
+    (finding,) = report["findings"]
+    assert (finding["rule"], finding["start_line"], finding["verdict"]) == ("GP102", 5, "confirmed")
+    assert "row of zeros" in finding["evidence"]["input"]
+    assert finding["evidence"]["birth"] == "nan in div, layers.py:5"
+    (check,) = report["targets"][0]["checks"]
+    assert (check["verdict"], check["path"], check["line"]) == ("fail", "layers.py", 5)
 
 
 def test_without_a_sandbox_only_when_asked_for_and_the_report_says_so(

@@ -181,7 +181,6 @@ def test_one_failing_device_outweighs_a_passing_one() -> None:
 def test_what_was_not_exercised_says_why() -> None:
     cases = {
         "No target encloses": [target()],
-        "only nan_gradient would settle this, a check that this version does not have.": [norm()],
         "pkg.a:Norm could not be run (missing dependency): No module named 'einops'.": [
             norm(not_run_reason="missing dependency", not_run_detail="No module named 'einops'", checks=())
         ],
@@ -199,6 +198,8 @@ def test_what_was_not_exercised_says_why() -> None:
         (settled,) = settle([finding()], targets)
         assert settled.settlement.verdict == "not_exercised"
         assert reason in settled.settlement.reason
+    (ahead,) = settle([finding(settled_by=("gradient_flow",))], [norm()])
+    assert ahead.settlement.reason == "only gradient_flow would settle this, a check that this version does not have."
 
 
 def test_a_check_that_did_not_run_is_named_as_what_would_settle_it() -> None:
@@ -236,7 +237,7 @@ def test_a_gradient_that_is_not_finite_confirms_the_one_finding_that_warned_of_i
     assert "1 other finding there can explain it as well" in both[0].settlement.reason
     other = failing(diagnosis=Diagnosis(cause="wrong_sign", text="the gradient for x has the wrong sign"))
     (unmoved,) = settle([finding()], [norm(checks=(other,))])
-    assert unmoved.settlement.reason == "only nan_gradient would settle this, a check that this version does not have."
+    assert unmoved.settlement.reason == "nan_gradient would settle this; only gradcheck ran on pkg.a:Norm."
 
 
 def test_of_two_findings_that_could_raise_the_one_at_the_line_is_confirmed() -> None:
