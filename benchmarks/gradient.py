@@ -38,8 +38,8 @@ RESULTS = Path(__file__).parent / "results"
 SMALL, MEDIUM = 30, 1000
 SEEDS = 2  # draws for each regime: 107 Functions in 8 regimes on average
 # What is too slow to ask about every mutant, and every how many-th it is asked about.
-SHARES = {("slow", MEDIUM): 16, ("max", SMALL): 3}
-LEFT_OUT = {("max", MEDIUM)}  # 1.5 s a mutant
+SHARES = {("slow", MEDIUM): 16, ("max", SMALL): 6}
+LEFT_OUT = {("max", MEDIUM)}  # 6 s and more a mutant
 
 
 def arguments() -> argparse.ArgumentParser:
