@@ -46,6 +46,19 @@ def noted(function):
 def checked(tensor):
     return tensor.dim()
 
+def is_wide_and_many(tensor):
+    if tensor.dim() != 3:
+        return False
+    return tensor.shape[-1] > 41
+
+def is_many_or_flat(tensor):
+    if tensor.shape[-1] < 43:
+        return 1
+    else:
+        if tensor.shape[0] == 1:
+            return 3
+    return 2
+
 class Options:
     limit = 70
 
@@ -145,6 +158,7 @@ PREDICATES = [
     "x.mean().abs() < 1e-2",
     "x.max() - x.min() > 40",
     "x[0, 0] == 0",
+    "((x > 100) & (x < 100.5)).any()",
     "x.flatten()[-1] > 8",
     "(x.abs() < 1e-6).any()",
     "(x.argmax(-1) == 8).all()",
@@ -236,6 +250,9 @@ PREDICATES = [
     # several at once
     "x.shape[-1] > 64 and x.dim() == 3",
     "x.shape[0] > 20 and (g == 1).all()",
+    "x.dtype == torch.float32 and x.numel() > 1024",
+    "is_wide_and_many(x)",
+    "is_many_or_flat(x) == 3",
 ]
 
 

@@ -32,6 +32,7 @@ def steered(clues: Clues, inputs: Sequence[Any], argument_names: Sequence[str]) 
     surroundings = _Surroundings.of(inputs, argument_names)
     ways = [_said(clue, surroundings) for clue in clues.found]
     found = list(itertools.chain.from_iterable(ways))
+    found += _between(clues.found, surroundings)
     for clue, own in zip(clues.found, ways, strict=True):
         found += _together(clue, own, clues.found, ways)
     found = [item for item in found if _fits(item, surroundings)]
@@ -117,6 +118,21 @@ def _because(clue: Clue) -> str:
     text = clue.text or clue.detail or clue.quantity
     where = f" (line {clue.line})" if clue.line else ""
     return f"{clue.function or 'a hint'} asks {text}{where}"
+
+
+def _between(clues: Sequence[Clue], surroundings: _Surroundings) -> list[Situation]:
+    """Between two numbers on one line: `(x > 100) & (x < 100.5)` is met neither around the one nor the other."""
+    lines: dict[tuple[str, int, str, str], list[Clue]] = {}
+    for clue in clues:
+        if clue.quantity in {"value", "cotangent"} and clue.number is not None and not clue.detail:
+            lines.setdefault((clue.path, clue.line, clue.quantity, clue.argument), []).append(clue)
+    found: list[Situation] = []
+    for own in lines.values():
+        numbers = sorted({clue.number for clue in own if clue.number is not None})
+        for low, high in itertools.pairwise(numbers):
+            middle = replace(own[0], number=(low + high) / 2, relation=">", derived=False)
+            found += _said(middle, surroundings)[:1]
+    return found
 
 
 def _together(
@@ -391,6 +407,8 @@ def _value(clue: Clue, surroundings: _Surroundings) -> list[Situation]:
     place = surroundings.place(clue)
     if place is not None and not isinstance(surroundings.inputs[place], torch.Tensor):
         return _argument(clue, surroundings)
+    if place is not None and place not in surroundings.ordinals:
+        return []  # indices and masks: other values are another question
     ordinal = surroundings.ordinal(clue)
     whole = _WHOLE_VALUES.get(clue.detail)
     if whole is not None:

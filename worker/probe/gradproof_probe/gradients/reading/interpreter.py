@@ -181,10 +181,18 @@ class Interpreter:
     # Statements
 
     def _block(self, statements: Iterable[ast.stmt]) -> None:
+        outer = len(self.notes.within)
         for statement in statements:
+            if isinstance(statement, ast.If):
+                found = self._if(statement)
+                if not statement.orelse and _leaves(statement.body):
+                    # What follows is only reached on the other side of the test.
+                    self.notes.within += found
+                continue
             act = _STATEMENTS.get(type(statement))
             if act is not None:
                 act(self, statement)
+        del self.notes.within[outer:]
 
     def _assign(self, node: ast.Assign) -> None:
         value = self.meaning(node.value)
@@ -251,21 +259,23 @@ class Interpreter:
             return replace(value, axis=(value.axis or 0) + start)
         return UNKNOWN
 
-    def _if(self, node: ast.If) -> None:
+    def _if(self, node: ast.If) -> list[int]:
+        """The places of the clues in its test."""
         if node.body and _refuses(node.body) and not node.orelse:
             self._without_notes(node.test)
-            return
+            return []
         mark = len(self.notes.trail)
         truth(self.notes, self.meaning(node.test), node.test)
         found = list(dict.fromkeys(self.notes.trail[mark:]))
         kept = dict(self._frame.variables)
+        outer = len(self.notes.within)
         self.notes.within += found
         self._block(node.body)
-        del self.notes.within[len(self.notes.within) - len(found) :]
         self._restore(kept)
-        if node.orelse:
-            self._block(node.orelse)
-            self._restore(kept)
+        self._block(node.orelse)
+        self._restore(kept)
+        del self.notes.within[outer:]
+        return found
 
     def _restore(self, kept: dict[str, Meaning]) -> None:
         """What a branch makes of a variable isn't what it is without it."""
@@ -878,6 +888,10 @@ def _refuses(body: list[ast.stmt]) -> bool:
     return isinstance(body[-1], ast.Raise) and not any(isinstance(item, ast.If | ast.Return | ast.For) for item in body)
 
 
+def _leaves(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Return | ast.Continue | ast.Break)
+
+
 def _is_dots(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is Ellipsis
 
@@ -949,7 +963,6 @@ _STATEMENTS: Final[dict[type[ast.stmt], Callable[[Interpreter, Any], None]]] = {
     ast.Assign: Interpreter._assign,
     ast.AnnAssign: Interpreter._annotated,
     ast.AugAssign: Interpreter._augmented,
-    ast.If: Interpreter._if,
     ast.While: Interpreter._while,
     ast.For: Interpreter._for,
     ast.AsyncFor: Interpreter._for,
