@@ -148,23 +148,24 @@ def _module(where: str) -> ModuleType:
     return module
 
 
-def _gathered(questions: Questions, numbers: list[int], jobs: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _answers(questions: Questions, numbers: list[int], jobs: int) -> Iterator[list[dict[str, Any]]]:
     if jobs == 1:
-        for done, number in enumerate(numbers, 1):
-            found += questions.records(number)
-            _progress(done, len(numbers), rights()[number].name)
-        return found
+        yield from (questions.records(number) for number in numbers)
+        return
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        for done, records in enumerate(pool.imap_unordered(questions.records, numbers, chunksize=1), 1):
-            found += records
-            _progress(done, len(numbers), records[0]["function"] if records else "")
+        yield from pool.imap_unordered(questions.records, numbers, chunksize=1)
+
+
+def _gathered(questions: Questions, numbers: list[int], asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """All records, in one order. Where ours is looked at by itself, what went wrong is said as it comes."""
+    found: list[dict[str, Any]] = []
+    for done, records in enumerate(_answers(questions, numbers, asked.jobs), 1):
+        found += records
+        if asked.ours or asked.held_out:
+            print("".join(f"{line}\n" for line in misses(records)), end="", flush=True)
+        elif sys.stderr.isatty():
+            print(f"\r{done} of {len(numbers)} Functions", end="", file=sys.stderr, flush=True)
     return sorted(found, key=lambda record: (record["function"], record["kind"], record.get("slip", "")))
-
-
-def _progress(done: int, of: int, name: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{done} of {of} {name:40s}", end="", file=sys.stderr, flush=True)
 
 
 def main(words: list[str]) -> int:
@@ -180,7 +181,7 @@ def main(words: list[str]) -> int:
         for number, right in enumerate(rights())
         if not asked.functions or any(part in right.name.lower() for part in asked.functions)
     ]
-    records = _gathered(Questions(asked), numbers, asked.jobs)
+    records = _gathered(Questions(asked), numbers, asked)
     found = document(records)
     found["environment"] = {
         "corpus": VERSION, "torch": torch.__version__, "python": platform.python_version(), "threads": 1,
@@ -192,8 +193,6 @@ def main(words: list[str]) -> int:
         found["memory"] = memory(quick=asked.quick)
     found["environment"]["seconds"] = round(time.monotonic() - start)
     print(markdown(found) if asked.markdown else table(found))
-    if asked.ours or asked.held_out:
-        print(misses(records))
     RESULTS.mkdir(parents=True, exist_ok=True)
     name = "gradient-held-out.json" if asked.held_out else "gradient-ours.json" if asked.ours else "gradient.json"
     (RESULTS / name).write_text(json.dumps(found, indent=1))

@@ -88,6 +88,11 @@ def fast(right: Right, function: Function, inputs: Inputs) -> Answer:
 
 def fullest(right: Right, function: Function, inputs: Inputs) -> Answer:
     """Slow gradcheck with batched gradients and dtypes, then gradgradcheck with non-contiguous gradients."""
+    return in_fork(lambda: fullest_here(right, function, inputs))
+
+
+def fullest_here(right: Right, function: Function, inputs: Inputs) -> Answer:
+    """The same in this process, which it may end."""
 
     def everything() -> None:
         called, given = _callable(right, function), _as_documented(inputs)
@@ -95,7 +100,7 @@ def fullest(right: Right, function: Function, inputs: Inputs) -> Answer:
         if not right.once:
             torch.autograd.gradgradcheck(called, given, gen_non_contig_grad_outputs=True)
 
-    return in_fork(lambda: _asked(everything))
+    return _asked(everything)
 
 
 CHECKS: Final[dict[str, Check]] = {"gradproof": ours, "slow": slow, "fast": fast, "max": fullest}

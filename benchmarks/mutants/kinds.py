@@ -48,7 +48,7 @@ def _part(selection: str, change: str, condition: str = "True") -> Edit:
     return Edit(after=start + (body if condition == "True" else f"if {condition}:\n    {indented}"))
 
 
-AVERAGED: Final = ("mean_instead_of_sum", "scaled_gradient", "missing_term")
+AVERAGED: Final = ("mean_instead_of_sum", "scaled_gradient", "missing_term", "wrong_reduction")
 TAIL: Final = ("wrong_tail", "size_dependent", "wrong_coordinates")
 
 KINDS: Final = (
@@ -79,9 +79,14 @@ KINDS: Final = (
         "mean removed",
         "ordinary",
         _spoil("g - g.mean(-1, keepdim=True)", "g.ndim > 0 and g.shape[-1] > 1"),
-        ("missing_term",),
+        ("missing_term", "extra_term"),
     ),
-    Kind("constant added", "ordinary", _spoil("g + 1e-3 * g.abs().amax()"), ("missing_term", "not_linear")),
+    Kind(
+        "constant added",
+        "ordinary",
+        _spoil("g + 1e-3 * g.abs().amax()"),
+        ("missing_term", "not_linear", "constant_offset"),
+    ),
     Kind(
         "grad_output's scale ignored",
         "ordinary",

@@ -145,7 +145,7 @@ def _words_on(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def misses(records: list[Record]) -> str:
+def misses(records: list[Record]) -> list[str]:
     """Every miss, false alarm and wrong name of ours, for whoever works on the engine."""
     lines = []
     for record in records:
@@ -164,4 +164,4 @@ def misses(records: list[Record]) -> str:
         elif record["expected"] and (not record["causes"] or record["causes"][0] not in record["expected"]):
             what = record["slip"] or record["kind"]
             lines.append(f"NAME [{what}] {where}: said {record['causes']}, fits {record['expected']}")
-    return "\n".join(sorted(lines))
+    return sorted(lines)

@@ -13,6 +13,7 @@ from benchmarks.mutants.draws import Draw, Inputs
 from benchmarks.mutants.register import Slip, right
 
 MISSING = ("missing_term",)
+REDUCED = ("missing_term", "extra_term", "wrong_reduction")
 
 
 def three_sequences(draw: Draw) -> Inputs:
@@ -30,7 +31,7 @@ def three_sequences(draw: Draw) -> Inputs:
         "y * (grad_output - (grad_output * y).sum(-1, keepdim=True))",
         "y * (1 - y) * grad_output",
     ),
-    Slip("averages instead of summing", ".sum(-1, keepdim=True)", ".mean(-1, keepdim=True)", MISSING),
+    Slip("averages instead of summing", ".sum(-1, keepdim=True)", ".mean(-1, keepdim=True)", REDUCED),
 )
 class Softmax(Function):
     @staticmethod

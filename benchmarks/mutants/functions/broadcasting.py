@@ -53,7 +53,9 @@ class AddRow(Function):
 @right(
     with_row,
     Slip("forgets x in the row's gradient", "unbroadcast(grad_output * x", "unbroadcast(grad_output"),
-    Slip("has the factors exchanged", "unbroadcast(grad_output * row", "unbroadcast(grad_output * x"),
+    Slip(
+        "has the factors exchanged", "unbroadcast(grad_output * row", "unbroadcast(grad_output * x", ("wrong_factor",)
+    ),
 )
 class MultiplyBroadcast(Function):
     @staticmethod
@@ -70,7 +72,7 @@ class MultiplyBroadcast(Function):
 @right(
     with_column,
     Slip("forgets the divisor's sign", "-grad_output * x", "grad_output * x", ("wrong_sign",)),
-    Slip("forgets the square", "(column * column)", "column"),
+    Slip("forgets the square", "(column * column)", "column", ("missing_factor", "extra_factor")),
 )
 class DivideBroadcast(Function):
     @staticmethod
@@ -110,7 +112,7 @@ class LargerOf(Function):
         "grad_output * b / length, grad_output * a / length",
         ("swapped_gradients",),
     ),
-    Slip("forgets the division", "grad_output * a / length", "grad_output * a"),
+    Slip("forgets the division", "grad_output * a / length", "grad_output * a", ("missing_factor", "extra_factor")),
 )
 class Hypotenuse(Function):
     @staticmethod

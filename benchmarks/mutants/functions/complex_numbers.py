@@ -14,7 +14,10 @@ from benchmarks.mutants.register import Slip, right
 @right(
     lambda draw: (draw.complex(*draw.matrix()), draw.complex(*draw.matrix())),
     Slip(
-        "forgets the conjugates", "grad_output * b.conj(), grad_output * a.conj()", "grad_output * b, grad_output * a"
+        "forgets the conjugates",
+        "grad_output * b.conj(), grad_output * a.conj()",
+        "grad_output * b, grad_output * a",
+        ("missing_conjugate",),
     ),
     Slip(
         "exchanges the factors",
@@ -38,7 +41,7 @@ class ComplexProduct(Function):
 @right(
     lambda draw: (draw.complex(*draw.matrix()),),
     Slip("forgets the 2", "2 * grad_output * z", "grad_output * z", ("scaled_gradient",)),
-    Slip("returns the conjugate", "2 * grad_output * z", "2 * grad_output * z.conj()"),
+    Slip("returns the conjugate", "2 * grad_output * z", "2 * grad_output * z.conj()", ("missing_conjugate",)),
 )
 class Intensity(Function):
     """|z|², a real number."""
@@ -56,7 +59,7 @@ class Intensity(Function):
 
 @right(
     lambda draw: (draw.complex(*draw.matrix()),),
-    Slip("forgets the conjugate", "grad_output * y.conj()", "grad_output * y"),
+    Slip("forgets the conjugate", "grad_output * y.conj()", "grad_output * y", ("missing_conjugate",)),
     without=["large"],
 )
 class ComplexExponential(Function):
@@ -75,7 +78,7 @@ class ComplexExponential(Function):
 @right(
     lambda draw: (draw.positive(*draw.matrix()), draw.tensor(*draw.matrix())),
     Slip("has the angle's sign wrong", "-x_part * sin + y_part * cos", "x_part * sin + y_part * cos"),
-    Slip("forgets the length", "length * (-x_part", "1 * (-x_part"),
+    Slip("forgets the length", "length * (-x_part", "1 * (-x_part", ("missing_factor",)),
 )
 class FromPolar(Function):
     """Real length and angle to a complex number."""

@@ -13,7 +13,7 @@ from torch.nn import functional
 from benchmarks.mutants.draws import Draw, Inputs
 from benchmarks.mutants.register import Slip, right
 
-AVERAGED = ("mean_instead_of_sum", "scaled_gradient")
+AVERAGED = ("mean_instead_of_sum", "scaled_gradient", "wrong_reduction")
 
 
 def signal_and_kernel(draw: Draw) -> Inputs:

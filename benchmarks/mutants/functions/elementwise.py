@@ -38,7 +38,9 @@ class Square(Function):
         return 2 * x * grad_output
 
 
-@right(one, Slip("takes the cosine for its own derivative", "* x.cos()", "* x.sin()"), without=["large"])
+@right(
+    one, Slip("takes the cosine for its own derivative", "* x.cos()", "* x.sin()", ("wrong_factor",)), without=["large"]
+)
 class Sine(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -51,7 +53,13 @@ class Sine(Function):
         return grad_output * x.cos()
 
 
-@right(one, Slip("takes the output for the input", "grad_output * y", "grad_output * y.exp()"), without=["large"])
+@right(
+    one,
+    Slip(
+        "takes the output for the input", "grad_output * y", "grad_output * y.exp()", ("wrong_factor", "extra_factor")
+    ),
+    without=["large"],
+)
 class Exponential(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -65,7 +73,15 @@ class Exponential(Function):
         return grad_output * y
 
 
-@right(one_positive, Slip("adds an epsilon to the divisor", "grad_output / x", "grad_output / (x + 1e-3)"))
+@right(
+    one_positive,
+    Slip(
+        "adds an epsilon to the divisor",
+        "grad_output / x",
+        "grad_output / (x + 1e-3)",
+        ("different_epsilon", "wrong_factor"),
+    ),
+)
 class Logarithm(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -80,8 +96,8 @@ class Logarithm(Function):
 
 @right(
     one,
-    Slip("has the wrong inner sign", "y * (1 - y)", "y * (1 + y)"),
-    Slip("forgets the factor y", "y * (1 - y)", "(1 - y)"),
+    Slip("has the wrong inner sign", "y * (1 - y)", "y * (1 + y)", ("wrong_factor",)),
+    Slip("forgets the factor y", "y * (1 - y)", "(1 - y)", ("missing_factor",)),
 )
 class Sigmoid(Function):
     @staticmethod
@@ -98,8 +114,8 @@ class Sigmoid(Function):
 
 @right(
     one,
-    Slip("forgets the square", "1 - y * y", "1 - y"),
-    Slip("squares the input instead of the output", "1 - y * y", "1 - x * x"),
+    Slip("forgets the square", "1 - y * y", "1 - y", ("wrong_factor",)),
+    Slip("squares the input instead of the output", "1 - y * y", "1 - x * x", ("wrong_factor",)),
 )
 class HyperbolicTangent(Function):
     @staticmethod
@@ -172,7 +188,7 @@ class GaussianErrorUnitByTanh(Function):
 
 @right(
     lambda draw: (*one(draw), 1.5),
-    Slip("forgets beta inside", "torch.sigmoid(ctx.beta * x)", "torch.sigmoid(x)"),
+    Slip("forgets beta inside", "torch.sigmoid(ctx.beta * x)", "torch.sigmoid(x)", ("wrong_factor",)),
     Slip(
         "divides by beta", "torch.sigmoid(ctx.beta * x)", "torch.sigmoid(ctx.beta * x) / ctx.beta", ("scaled_gradient",)
     ),
@@ -263,7 +279,7 @@ class Mish(Function):
 @right(
     one_positive,
     Slip("forgets the sign", "-grad_output * y * y", "grad_output * y * y", ("wrong_sign",)),
-    Slip("forgets the square", "-grad_output * y * y", "-grad_output * y"),
+    Slip("forgets the square", "-grad_output * y * y", "-grad_output * y", ("missing_factor",)),
 )
 class Reciprocal(Function):
     @staticmethod
@@ -281,7 +297,7 @@ class Reciprocal(Function):
 @right(
     one_positive,
     Slip("forgets the half", "-0.5 * grad_output", "-grad_output", ("scaled_gradient",)),
-    Slip("has the square for the cube", "y * y * y", "y * y"),
+    Slip("has the square for the cube", "y * y * y", "y * y", ("missing_factor",)),
 )
 class ReciprocalRoot(Function):
     @staticmethod
@@ -299,7 +315,7 @@ class ReciprocalRoot(Function):
 @right(
     lambda draw: (*one_positive(draw), 2.5),
     Slip("forgets the exponent in front", "ctx.exponent * x.pow", "x.pow", ("scaled_gradient",)),
-    Slip("forgets to lower the exponent", "ctx.exponent - 1", "ctx.exponent"),
+    Slip("forgets to lower the exponent", "ctx.exponent - 1", "ctx.exponent", ("extra_factor",)),
 )
 class Power(Function):
     @staticmethod
@@ -355,7 +371,10 @@ class HardSwish(Function):
         return grad_output * torch.where(x <= -3, torch.zeros_like(x), middle)
 
 
-@right(one, Slip("forgets the sign function", "grad_output * x.sign()", "grad_output * x", ()))
+@right(
+    one,
+    Slip("forgets the sign function", "grad_output * x.sign()", "grad_output * x", ("wrong_factor", "extra_factor")),
+)
 class Absolute(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

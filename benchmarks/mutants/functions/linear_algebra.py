@@ -12,7 +12,7 @@ from benchmarks.mutants.draws import Draw, Inputs
 from benchmarks.mutants.register import Slip, right
 
 TRANSPOSED = ("transposed",)
-AVERAGED = ("mean_instead_of_sum", "scaled_gradient")
+AVERAGED = ("mean_instead_of_sum", "scaled_gradient", "wrong_reduction")
 
 
 def two_matrices(draw: Draw) -> Inputs:

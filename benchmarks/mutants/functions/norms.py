@@ -12,7 +12,8 @@ from benchmarks.mutants.draws import Draw, Inputs
 from benchmarks.mutants.register import Slip, right
 
 MISSING = ("missing_term",)
-AVERAGED = ("mean_instead_of_sum", "scaled_gradient")
+REDUCED = ("missing_term", "extra_term", "wrong_reduction")
+AVERAGED = ("mean_instead_of_sum", "scaled_gradient", "wrong_reduction")
 
 
 def rows_and_affine(draw: Draw) -> Inputs:
@@ -63,7 +64,7 @@ class LayerNorm(Function):
         "sums where it should average",
         "(inner * normal).mean(-1, keepdim=True)",
         "(inner * normal).sum(-1, keepdim=True)",
-        MISSING,
+        REDUCED,
     ),
 )
 class RootMeanSquareNorm(Function):
@@ -112,7 +113,7 @@ class GroupNorm(Function):
 @right(
     rows_and_affine,
     Slip("forgets the variance's term", " - normal * (inner * normal).mean(0)", "", MISSING),
-    Slip("takes the mean over the wrong axis", "inner.mean(0)", "inner.mean(-1, keepdim=True)", MISSING),
+    Slip("takes the mean over the wrong axis", "inner.mean(0)", "inner.mean(-1, keepdim=True)", REDUCED),
 )
 class BatchNormInTraining(Function):
     @staticmethod
@@ -140,7 +141,7 @@ class BatchNormInTraining(Function):
         "averages the projection",
         "(grad_output * y).sum(-1, keepdim=True)",
         "(grad_output * y).mean(-1, keepdim=True)",
-        MISSING,
+        REDUCED,
     ),
 )
 class UnitLength(Function):
@@ -162,7 +163,7 @@ class UnitLength(Function):
 @right(
     lambda draw: (draw.positive(*draw.matrix()), draw.tensor(draw.matrix()[0], 1)),
     Slip("forgets the projection", " - unit * grad_gain", "", MISSING),
-    Slip("forgets the gain", "gain / length * (", "1 / length * ("),
+    Slip("forgets the gain", "gain / length * (", "1 / length * (", ("missing_factor",)),
 )
 class WeightNorm(Function):
     @staticmethod
@@ -187,7 +188,7 @@ class WeightNorm(Function):
         "grad_output.clone()",
         MISSING,
     ),
-    Slip("subtracts the sum", "grad_output.mean(-1, keepdim=True)", "grad_output.sum(-1, keepdim=True)", MISSING),
+    Slip("subtracts the sum", "grad_output.mean(-1, keepdim=True)", "grad_output.sum(-1, keepdim=True)", REDUCED),
 )
 class Centred(Function):
     @staticmethod

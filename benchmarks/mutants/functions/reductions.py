@@ -11,7 +11,7 @@ from torch.autograd import Function
 from benchmarks.mutants.draws import Draw, Inputs
 from benchmarks.mutants.register import Slip, right
 
-AVERAGED = ("mean_instead_of_sum", "scaled_gradient")
+AVERAGED = ("mean_instead_of_sum", "scaled_gradient", "wrong_reduction")
 
 
 def along_last(draw: Draw) -> Inputs:
@@ -55,7 +55,12 @@ class MeanAlong(Function):
 
 @right(
     along_last,
-    Slip("forgets to subtract the result", "(x - y.unsqueeze(ctx.dim)).exp()", "x.exp()"),
+    Slip(
+        "forgets to subtract the result",
+        "(x - y.unsqueeze(ctx.dim)).exp()",
+        "x.exp()",
+        ("extra_factor", "missing_factor", "wrong_factor"),
+    ),
     Slip("gives the mean's gradient", "(x - y.unsqueeze(ctx.dim)).exp()", "torch.ones_like(x) / x.shape[ctx.dim]"),
 )
 class LogSumExp(Function):
@@ -118,7 +123,7 @@ class VarianceAlong(Function):
 
 @right(
     along_last,
-    Slip("forgets to divide by the deviation", " / y.unsqueeze(ctx.dim)", "", ()),
+    Slip("forgets to divide by the deviation", " / y.unsqueeze(ctx.dim)", "", ("missing_factor", "extra_factor")),
     without=["grid"],
 )
 class DeviationAlong(Function):
@@ -138,7 +143,7 @@ class DeviationAlong(Function):
 
 @right(
     lambda draw: (draw.positive(max(2, draw.elements // 5), 5), -1),
-    Slip("forgets to take its own factor out", " / x", " + 0 * x"),
+    Slip("forgets to take its own factor out", " / x", " + 0 * x", ("missing_factor", "extra_factor")),
 )
 class ProductAlong(Function):
     @staticmethod
@@ -176,7 +181,7 @@ class CumulativeSum(Function):
 
 @right(
     positive_along_last,
-    Slip("forgets to divide by the length", " / y.unsqueeze(ctx.dim)", ""),
+    Slip("forgets to divide by the length", " / y.unsqueeze(ctx.dim)", "", ("missing_factor", "extra_factor")),
 )
 class EuclideanLength(Function):
     @staticmethod

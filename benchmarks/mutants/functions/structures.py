@@ -41,7 +41,7 @@ class ScaleInPlace(Function):
 
 @right(
     one,
-    Slip("takes the output for the input", "1 - y * y", "1 - y.tanh() * y.tanh()"),
+    Slip("takes the output for the input", "1 - y * y", "1 - y.tanh() * y.tanh()", ("wrong_factor",)),
     in_place=True,
 )
 class TangentInPlace(Function):
@@ -192,7 +192,9 @@ class SplitColumns(Function):
 
 @right(
     lambda draw: (*one(draw), draw.tensor(*draw.matrix())),
-    Slip("forgets the product's second factor", "part = grad_product * a", "part = grad_product * b"),
+    Slip(
+        "forgets the product's second factor", "part = grad_product * a", "part = grad_product * b", ("wrong_factor",)
+    ),
 )
 class SumAndProduct(Function):
     """Unused outputs come as None, not as zeros."""
@@ -257,7 +259,9 @@ class LinearByNeed(Function):
 
 @right(
     lambda draw: (*one(draw), draw.tensor(*draw.matrix())),
-    Slip("forgets the second gate", "grad_output * a * gate * (1 - gate)", "grad_output * a * gate"),
+    Slip(
+        "forgets the second gate", "grad_output * a * gate * (1 - gate)", "grad_output * a * gate", ("missing_factor",)
+    ),
     Slip(
         "needs both to be asked for",
         "if ctx.needs_input_grad[0]:",
@@ -387,7 +391,9 @@ class BlockwiseLogSumExp(Function):
 
 @right(
     one,
-    Slip("forgets the square", "numpy.square(1 + numpy.abs(x))", "(1 + numpy.abs(x))"),
+    Slip(
+        "forgets the square", "numpy.square(1 + numpy.abs(x))", "(1 + numpy.abs(x))", ("missing_factor", "extra_factor")
+    ),
     once=True,
 )
 class SoftsignInNumpy(Function):
