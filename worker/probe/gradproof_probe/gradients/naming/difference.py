@@ -113,11 +113,18 @@ class Difference:
             flat //= size
         return tuple(found[::-1])
 
-    def explains(self, left_over: torch.Tensor) -> bool:
-        """Whether what an explanation leaves of the difference is noise. `left_over`: at known coordinates."""
+    def explains(self, left_over: torch.Tensor, of: torch.Tensor | None = None) -> bool:
+        """Whether what an explanation leaves of the difference is noise. `left_over`: at known coordinates.
+
+        `of`: what was explained, if it may be much smaller than the difference: a part in 10⁵ of a large derivative
+        says nothing about a small gradient.
+        """
         if not left_over.numel() or self.floor > 0.2 * self.largest:
             return False
-        return bool(left_over.abs().max() <= self.floor + _UNEXPLAINED * min(self.largest, self.scale))
+        size = min(self.largest, self.scale)
+        if of is not None:
+            size = min(size, float(of.abs().max()))
+        return bool(left_over.abs().max() <= self.floor + _UNEXPLAINED * size)
 
     def equals(self, candidate: torch.Tensor) -> bool:
         """Whether the returned gradient is `candidate` (of the pair's shape; NaN where unknown)."""

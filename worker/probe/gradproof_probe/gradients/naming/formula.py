@@ -23,6 +23,8 @@ from gradproof_probe.gradients.naming.vocabulary import Vocabulary, vocabulary
 _FEWEST: Final = 3  # coordinates: fewer agree with something by accident
 _SCREEN: Final = 1e-8  # of squared logarithms, before the exact test
 _CANDIDATES: Final = 6
+_SMALL: Final = 1e-2  # an epsilon, and the part of a gradient that it changes
+_EPSILON_HINT: Final = "an epsilon is added in backward that forward doesn't have, or has at another place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _near_one(
         spelled = _spelled(Product(abs(constant), part.terms, 0), known)
         factor = f"(1 {'+' if constant > 0 else '-'} {spelled})"
         said = f"the derivative {'divided by' if below else 'times'} {factor}"
-        small = item.largest < 0.1 * item.scale and abs(constant) < 0.1
+        small = item.largest < 0.1 * item.scale and abs(constant) < _SMALL
         found.append(
             (
                 part.cost,
@@ -83,9 +85,7 @@ def _near_one(
                     "different_epsilon" if small else "wrong_factor",
                     f"the gradient for {item.name} is {said}",
                     {"factor": factor, "constant": constant},
-                    "an epsilon is added in backward that forward doesn't have, or has at another place"
-                    if small
-                    else f"look for a factor in which {spelled} is too much or missing",
+                    _EPSILON_HINT if small else f"look for a factor in which {spelled} is too much or missing",
                 ),
             )
         )
@@ -183,7 +183,7 @@ def _product(
     if size < 1e-16 * n:
         constant = float(target[usable][0] / base[usable][0])
         left_over = target[usable] - constant * base[usable]
-        return Product(constant, (), _constant_cost(constant)) if item.explains(left_over) else None
+        return Product(constant, (), _constant_cost(constant)) if item.explains(left_over, target) else None
     terms = _logarithms(known, usable, item)
     along = terms.logs @ aim
     found: list[Product] = []
@@ -234,7 +234,7 @@ def _verified(
         shape = shape * known.table[row] if power > 0 else shape / known.table[row]
     chosen, aim = shape[usable], target[usable]
     constant = float((chosen * aim).sum() / (chosen * chosen).sum())
-    if not math.isfinite(constant) or not item.explains(aim - constant * chosen):
+    if not math.isfinite(constant) or not item.explains(aim - constant * chosen, aim):
         return []
     cost = sum(known.costs[row] for row, _ in terms) + (len(terms) - 1) + _constant_cost(constant)
     return [Product(constant, terms, cost)]
@@ -332,6 +332,8 @@ def _say_term(item: Difference, product: Product, known: Vocabulary, incoming: s
     numbers = {"term": term, "constant": product.constant}
     side, lacking = ("minus", term) if product.constant < 0 else ("plus", f"-{term}")
     start = f"the gradient for {item.name} is the derivative {side} {term}"
+    if product.terms and item.largest < _SMALL * item.scale and abs(product.constant) < _SMALL:
+        return Named("different_epsilon", start, numbers, _EPSILON_HINT)
     if simple:
         return Named(
             "extra_term",

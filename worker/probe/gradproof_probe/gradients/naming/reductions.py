@@ -122,7 +122,7 @@ def _both(item: Difference, mine: _Match, theirs: _Match) -> Named:
     cause = "wrong_formula"
     if mine.said.replace("ᵀ", "") == theirs.said.replace("ᵀ", ""):
         cause = "transposed"
-    elif " of " in mine.said and mine.said.partition(" of ")[2] == theirs.said.partition(" of ")[2]:
+    elif " of " in mine.said and mine.said.rpartition(" of ")[2] == theirs.said.rpartition(" of ")[2]:
         cause = "wrong_reduction"
     return Named(
         cause,

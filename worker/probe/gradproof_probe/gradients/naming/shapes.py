@@ -45,6 +45,8 @@ def spread(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor | None:
 def axis_sets(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The sets of axes that formulas reduce over, the commonest first; each has more than one element to reduce."""
     count = len(shape)
+    if not count:
+        return []
     found: list[tuple[int, ...]] = [(count - 1,)]
     if count > 2:
         found.append(tuple(axis for axis in range(count) if axis != 1))  # batch normalisation

@@ -100,7 +100,7 @@ def constant_ratio(item: Difference) -> complex | None:
     if not item.is_wrong or not power:
         return None
     factor = complex((item.a * item.r.conj()).sum() / power)
-    if not item.explains(item.a - factor * item.r if factor.imag else item.a - factor.real * item.r):
+    if not item.explains(item.a - (factor if factor.imag else factor.real) * item.r, item.a):
         return None
     # A single element always has a ratio: that is a finding only if the number means something.
     count = int((item.r.abs() > 1e-6 * float(item.r.abs().max())).sum())
