@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from gradproof_probe.nan_search import search
 
 from tests.probe.conftest import FIXTURES, Spoken, entry, speak
 
@@ -162,6 +165,17 @@ def test_half_precision_is_tried_where_a_suspicion_asks_for_it(spoken: Spoken) -
     result = spoken.result("asked rescaled", "nan_gradient")
     assert (result["verdict"], result["evidence"]["precision"]) == ("fail", "float16")
     assert hypotheses(spoken, "asked rescaled")["print-rescaled"]["outcome"] == "confirmed"
+
+
+def test_a_callable_can_be_searched_without_a_repository() -> None:
+    module: dict[str, Any] = runpy.run_path(str(FIXTURES / "singular.py"))
+    report = search(module["Unit"](), (torch.randn(3, 4),), module=None, names=("x",))
+    worst = report.worst
+    assert worst is not None
+    assert worst.birth.place is not None
+    assert Path("/", worst.birth.place.path) == FIXTURES / "singular.py"
+    assert worst.birth.place.line == fault_line("Unit")
+    assert search(module["safe_lengths"], (torch.randn(3, 4),)).worst is None
 
 
 @pytest.mark.parametrize("job", ["lengths", "PaddedAttention", "OwnRoot", "asked rescaled"])

@@ -16,8 +16,8 @@ from gradproof_probe.gradients.attribution import Place
 Settled = Literal["confirmed", "not_reproduced", "not_reached"]
 # The line of a statement over several lines differs between the source's reader and the running frame.
 _SLACK: Final = 1
-# Rules of another kind (in-place writes, devices, compilation) name no operand that could be singular.
-_KEYS: Final = ("singular_set",)
+# What finite values can't show, or only their precision: a search that comes out clean says nothing about these.
+_UNSEEN: Final = ("probabilities in the place of logits", "beyond the exact whole numbers", "near 0")
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ def about(hypotheses: Sequence[Hypothesis], place: Place | None) -> list[Hypothe
 
 
 def read_hypotheses(values: Iterable[Mapping[str, Any]]) -> list[Hypothesis]:
-    """Those about singular operands; others are for other checks."""
+    """Those about singular operands; others (in-place writes, devices, precision) are for other checks."""
     return [
         Hypothesis(
             str(value.get("rule", "")),
@@ -63,5 +63,5 @@ def read_hypotheses(values: Iterable[Mapping[str, Any]]) -> list[Hypothesis]:
             str(value.get("singular_set", "")),
         )
         for value in values
-        if all(key in value for key in _KEYS)
+        if value.get("singular_set") and value["singular_set"] not in _UNSEEN
     ]

@@ -86,7 +86,7 @@ def search(
 
     `module` holds the parameters, if `call` is one. `source_root` is what lines are named in. `declared`: the inputs
     are known to be what the function is for, so that NaN at them is a fault whatever its reason.
-    Never raises for a fault of the call.
+    Never raises for a fault of the call. Global generators are seeded before each call, and not put back.
     """
     inputs = Inputs(list(args), dict(kwargs or {}), tuple(names))
     known = read_hypotheses(hypotheses)
@@ -101,6 +101,9 @@ def search(
         half = subject.in_dtype(torch.float16) if any(item.low_precision for item in known) else None
         if report.outcome == "searched" and half is not None:
             _Searcher(report, inputs, known, root, until, declared=False).run(half)
+    for item in known:
+        if item.outcome == "not_reproduced" and not report.complete:
+            item.outcome = "not_reached"  # the search was cut short: it can't say that it missed
     report.hypotheses = [item.to_wire() for item in known]
     order = {"fail": 0, "tuned": 1, "note": 2}
     grades = ("given", "natural", "plausible", "extreme", "tuned")
@@ -123,7 +126,7 @@ class _Searcher:
     ) -> None:
         self._report = report
         self._given = inputs
-        self._hypotheses = hypotheses
+        self._all = hypotheses
         self._root = source_root
         self._until = until
         self._declared = declared
@@ -132,6 +135,8 @@ class _Searcher:
         self._failed: set[tuple[Any, ...]] = set()
 
     def run(self, subject: Subject) -> None:
+        half = subject.dtype == torch.float16
+        self._hypotheses = [item for item in self._all if item.low_precision == half]
         first = watch_forward(subject, self._given, self._root)
         if first is None:
             if subject.dtype is None:
