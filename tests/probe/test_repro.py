@@ -5,15 +5,25 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from gradproof_probe.gradients.situations import ORDINARY, Cotangent, Situation, Values
-from gradproof_probe.harness.recipe import Recipe
-from gradproof_probe.repros.situation import situation_repro
+import torch
+from gradproof_probe.gradients import making
+from gradproof_probe.gradients.making import make_cotangent, make_values
+from gradproof_probe.gradients.situations import ORDINARY, Cotangent, CotangentKind, Situation, Values
+from gradproof_probe.gradients.subject import Subject
+from gradproof_probe.harness.recipe import Recipe, default_dtype
+from gradproof_probe.lines import REPRO
+from gradproof_probe.repro import library_repro, situation_repro
+from gradproof_probe.repros.calling import cotangent_text, values_text
+from gradproof_probe.repros.library import expression
+from gradproof_probe.repros.pieces import reseed
 from gradproof_probe.request import Target
 
 MATRIX = ("torch.randn(4, 5)",)
@@ -42,7 +52,11 @@ class Faulty:
     second_order: bool = False
     mended_forward: str | None = None
     before: str = ""
+    after: str = ""
+    mended_after: str | None = None
     single: bool = False
+    target: tuple[str, str] = ("autograd_function", "Fn")  # what the harness built
+    inside: bool = False  # whether the situation is one of the Function inside the target
 
     def source(self, *, mended: bool) -> str:
         forward = self.mended_forward if mended and self.mended_forward is not None else self.forward
@@ -57,7 +71,7 @@ class Faulty:
                 "    @staticmethod",
                 f"    def backward(ctx, {self.grads}):",
                 textwrap.indent(self.right if mended else self.wrong, "        "),
-                "",
+                self.mended_after if mended and self.mended_after is not None else self.after,
             ]
         )
 
@@ -88,6 +102,40 @@ def sequence(name: Any, forward: str, wrong: str, **more: Any) -> Faulty:
     return Faulty(Situation(sequence=name), wrong, **{"forward": forward, "mended_forward": SQUARE, **more})
 
 
+JVP = """
+    @staticmethod
+    def jvp(ctx, u):
+        x, = ctx.saved_tensors
+        return {0} * x * u
+"""
+VMAP = """
+class Fn(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x ** 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return 2 * x * g
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return Fn.apply(x) + {0} * x.sum(), 0
+"""
+MODULE = """
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 5))
+
+    def forward(self, x):
+        return Fn.apply(x.exp(), self.weight).sum()
+"""
 STATE = "Fn.last = x.detach()\nctx.save_for_backward(x)\nreturn x ** 2"
 COUNT = "Fn.calls = getattr(Fn, 'calls', 0) + 1\nctx.save_for_backward(x)\nreturn x ** 2"
 IMAGES = ("torch.randn(2, 3, 4, 5)",)
@@ -305,6 +353,14 @@ FAULTY: dict[str, Faulty] = {
         cause="saved_tensor_mutated",
         worst=None,
     ),
+    "input_mutated": Faulty(
+        ORDINARY,
+        RIGHT,
+        forward="ctx.save_for_backward(x)\nreturn x.clamp_(min=0) ** 2",
+        mended_forward=SQUARE,
+        cause="input_mutated",
+        worst=None,
+    ),
     "backward_raises": Faulty(ORDINARY, "return g, g", cause="backward_raises", worst=None),
     "gradient_not_finite": Faulty(
         ORDINARY,
@@ -334,6 +390,87 @@ FAULTY: dict[str, Faulty] = {
         second_order=True,
         worst=None,
     ),
+    "second_order_refused_once_mended": Faulty(
+        ORDINARY,
+        "return ctx.slope * g",
+        "@once_differentiable\ndef first(ctx, g):\n    return ctx.slope * g\nreturn first(ctx, g)",
+        "ctx.slope = 2 * x.detach()\nreturn x ** 2",
+        cause="wrong_second_order",
+        second_order=True,
+        worst=None,
+        before="from torch.autograd.function import once_differentiable",
+    ),
+    # other ways through a Function
+    "forward_mode": Faulty(
+        ORDINARY,
+        RIGHT,
+        forward=f"ctx.save_for_forward(x)\n{SQUARE}",
+        cause="forward_mode",
+        worst=None,
+        after=JVP.format("3"),
+        mended_after=JVP.format("2"),
+    ),
+    "forward_mode_raises": Faulty(
+        ORDINARY,
+        RIGHT,
+        forward=f"ctx.save_for_forward(x)\n{SQUARE}",
+        cause="forward_mode",
+        worst=None,
+        after=JVP.format("v"),
+        mended_after=JVP.format("2"),
+    ),
+    "batched": Faulty(
+        ORDINARY, RIGHT, cause="batched", worst=None, after=VMAP.format("1"), mended_after=VMAP.format("0")
+    ),
+    # inputs that no gradient is asked for, Functions inside other targets
+    "constants": Faulty(
+        Situation(values=Values("scaled", 2.0, only=0), cotangent=Cotangent(layout="transposed")),
+        f"x, y = ctx.saved_tensors\nreturn None, {AS_MEMORY.format('g')} * x",
+        "x, y = ctx.saved_tensors\nreturn None, g * x",
+        PRODUCT,
+        "x, y",
+        inputs=("torch.randn(4, 5)", "torch.randn(4, 5).requires_grad_()"),
+    ),
+    "inside_a_module": Faulty(
+        Situation(cotangent=Cotangent(layout="strided")),
+        f"x, y = ctx.saved_tensors\nreturn {AS_MEMORY.format('g')} * y, g * x",
+        SLOTS,
+        PRODUCT,
+        "x, y",
+        target=("module", "Scale"),
+        inside=True,
+        after=MODULE,
+    ),
+    "inside_a_function": Faulty(
+        Situation(wanted=(0,)),
+        "x, y = ctx.saved_tensors\nreturn g * (y if ctx.needs_input_grad[1] else x), g * x",
+        SLOTS,
+        PRODUCT,
+        "x, y",
+        inputs=("torch.randn(4, 5)", "by=dict(a=torch.randn(5))"),
+        target=("function", "scale"),
+        inside=True,
+        after="def scale(x, by):\n    return Fn.apply(torch.cos(x), by['a'].expand(4, 5))",
+    ),
+    "whole_module": Faulty(
+        Situation(cotangent=Cotangent(layout="transposed")),
+        f"x, y = ctx.saved_tensors\nreturn {AS_MEMORY.format('g')} * y, g * x",
+        SLOTS,
+        PRODUCT,
+        "x, y",
+        inputs=("torch.randn(4, 5)", "scale=torch.tensor(2.0)"),
+        target=("module", "Scaled"),
+        after=MODULE.replace("Scale(", "Scaled(")
+        .replace("(self, x)", "(self, x, scale)")
+        .replace(".sum()", " * scale"),
+    ),
+    "whole_function": Faulty(
+        Situation(values=Values("shifted", 3.0)),
+        "x, = ctx.saved_tensors\nreturn torch.where(x > 2, x, 2 * x) * g",
+        worst=None,
+        target=("function", "square"),
+        after="def square(x):\n    return {'out': [Fn.apply(x)]}",
+    ),
     "second_order_of_grad_output": Faulty(
         ORDINARY,
         "x, = ctx.saved_tensors\nreturn 2 * x * g.detach()",
@@ -345,8 +482,10 @@ FAULTY: dict[str, Faulty] = {
 
 
 def script_of(faulty: Faulty) -> str:
+    kind, name = faulty.target
+    fn = type("Fn", (), {"__module__": "pkg.functions", "__qualname__": "Fn"})
     script = situation_repro(
-        Target("pkg.functions:Fn", "autograd_function", "pkg/functions.py", 1, "", "pkg.functions", "Fn"),
+        Target(f"pkg.functions:{name}", kind, "pkg/functions.py", 1, "", "pkg.functions", name),  # type: ignore[arg-type]
         Recipe("declared", "A", None, faulty.inputs, "here"),
         seed=3,
         summary="the gradient is wrong",
@@ -355,6 +494,7 @@ def script_of(faulty: Faulty) -> str:
         worst=faulty.worst,
         second_order=faulty.second_order,
         single=faulty.single,
+        inside=fn if faulty.inside else None,
     )
     assert script is not None
     return script
@@ -373,6 +513,9 @@ RUNNER = """
 import os, runpy, sys
 import torch
 torch.set_num_threads(1)
+# The first backward of a process imports what takes half a second.
+one = torch.ones(1, requires_grad=True)
+torch.autograd.grad(one * 1, one, torch.ones(1))
 for line in sys.stdin:
     script, root, out = line.rstrip("\\n").split("\\t")
     child = os.fork()
@@ -434,3 +577,197 @@ def test_a_fault_shows_and_two_numbers_differ(shown: dict[tuple[str, bool], Show
 def test_nothing_shows_once_the_function_is_mended(shown: dict[tuple[str, bool], Shown], name: str) -> None:
     found = shown[name, True]
     assert found.status == 0, found.output
+
+
+@pytest.mark.parametrize("kind", ["scaled", "around", "constant", "some_zero"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_values_written_out_are_those_of_the_engine(kind: str, dtype: torch.dtype) -> None:
+    arg = torch.randn(4, 5, dtype=dtype)
+    made = eval(values_text(kind, 0.3), {"torch": torch, "arg": arg, **vars(making)})
+    assert torch.equal(made, make_values(kind, 0.3, arg))
+
+
+@pytest.mark.parametrize("kind", get_args(CotangentKind))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.complex128])
+@pytest.mark.parametrize("number", [0.0, 0.3])
+def test_incoming_gradients_written_out_are_those_of_the_engine(kind: str, dtype: torch.dtype, number: float) -> None:
+    output = torch.zeros(4, 5, dtype=dtype)
+    made = eval(cotangent_text(kind, number), {"torch": torch, "o": output, "i": 2, "SEED": 3, **vars(making)})
+    assert torch.equal(made, make_cotangent(kind, number, output, 3 + 22 + 7))
+
+
+ALONE = [
+    name
+    for name, faulty in FAULTY.items()
+    if faulty.target[1] == "Fn"
+    and not faulty.second_order
+    and faulty.cause in ("wrong_coordinates", "rounded")
+    # Reading beyond the only element of an expanded tensor raises, here and there.
+    and "expanded" not in name
+]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_the_script_makes_the_very_gradients_of_the_engine(name: str) -> None:
+    """Each in a copy of the module of its own: some Functions keep state."""
+    faulty = FAULTY[name]
+    source = faulty.source(mended=False)
+    engine: dict[str, Any] = {}
+    exec(source, engine)
+    with default_dtype(torch.float64):
+        reseed(4)
+        args = eval(f"({', '.join(faulty.inputs)},)", {"torch": torch})
+    with default_dtype(torch.float32 if faulty.single else torch.float64):
+        subject = Subject(
+            engine["Fn"].apply,
+            None,
+            args,
+            names=(),
+            seed=3,
+            positions=[i for i, item in enumerate(args) if getattr(item, "requires_grad", False)] or None,
+            base_dtype=torch.float32 if faulty.single else torch.float64,
+        )
+        subject.random = "rand" in source
+        expected = subject.pull(faulty.situation)
+    script: dict[str, Any] = {"__name__": "repro"}
+    module = types.ModuleType("pkg.functions")
+    exec(source, vars(module))
+    with mounted(module), default_dtype(torch.float64):
+        exec(script_of(faulty), script)
+        found, _ = script["special"]()
+    assert [g if g is None else g.detach().tolist() for g in found] == [
+        g if g is None else g.tolist() for g in expected.gradients
+    ]
+
+
+@contextmanager
+def mounted(module: types.ModuleType) -> Iterator[None]:
+    sys.modules[module.__name__] = module
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        del sys.modules[module.__name__]
+        sys.path[:] = path
+
+
+def shown_alone(script: str, root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    folder.mkdir()
+    path = folder / "repro.py"
+    path.write_text(script, encoding="utf-8")
+    assert "gradproof" not in script
+    return subprocess.run(
+        [sys.executable, "-I", str(path), str(root)], capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+LARGER = "x, = ctx.saved_tensors\nreturn torch.where(x > 1, x, 2 * x) * g"
+
+
+def of_library(
+    module: types.ModuleType, inputs: tuple[Any, ...], worst: Mapping[str, Any] | None = None, situation: Any = ORDINARY
+) -> str | None:
+    return library_repro(
+        module.Fn, inputs, seed=3, summary="wrong", situation=situation, cause="wrong_region", worst=worst
+    )
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[tuple[types.ModuleType, Path]]:
+    root = repository(tmp_path / "library", Faulty(ORDINARY, LARGER, parameters="x, n=2").source(mended=False))
+    module = types.ModuleType("pkg.functions")
+    exec((root / "pkg" / "functions.py").read_text(encoding="utf-8"), vars(module))
+    with mounted(module):
+        yield module, root
+
+
+def test_a_failure_outside_of_an_analysis_is_shown_at_the_very_numbers(
+    library: tuple[types.ModuleType, Path], tmp_path: Path
+) -> None:
+    module, root = library
+    script = of_library(module, (torch.tensor([[0.5, 1.5]]),), {"ordinal": 0, "index": [0, 1]})
+    assert script is not None
+    found = shown_alone(script, root, tmp_path / "empty")
+    assert found.returncode == 1, found.stderr
+    assert "1.5]]" in script
+    script = of_library(module, (torch.tensor([[0.5, 1.5]]),), {"ordinal": 0, "index": [0, 0]})
+    assert script is not None
+    assert shown_alone(script, root, tmp_path / "beside").returncode == 0
+
+
+def test_many_numbers_are_drawn_anew_and_the_coordinate_is_not_trusted(
+    library: tuple[types.ModuleType, Path], tmp_path: Path
+) -> None:
+    module, root = library
+    script = of_library(module, (torch.randn(30, 40),), {"ordinal": 0, "index": [0, 0]})
+    assert script is not None
+    assert "along one random direction" in script
+    found = shown_alone(script, root, tmp_path / "empty")
+    assert found.returncode == 1, found.stderr
+
+
+def test_a_script_that_finds_no_repository_says_that_it_cannot_run(
+    library: tuple[types.ModuleType, Path], tmp_path: Path
+) -> None:
+    script = of_library(library[0], (torch.ones(2),))
+    assert script is not None
+    found = shown_alone(script, tmp_path, tmp_path / "empty")
+    assert (found.returncode, "No module named 'pkg'" in found.stderr) == (2, True)
+
+
+def test_what_no_other_process_could_build_gets_no_script(library: tuple[types.ModuleType, Path]) -> None:
+    module, _ = library
+
+    class Local(torch.autograd.Function):
+        pass
+
+    assert of_library(module, (torch.ones(2),)) is not None
+    assert of_library(types.SimpleNamespace(Fn=Local), (torch.ones(2),)) is None  # type: ignore[arg-type]
+    assert of_library(module, (torch.ones(2), object())) is None
+    assert of_library(module, (torch.ones(2), 2), situation=Situation(arguments=((1, object()),))) is None
+    assert of_library(module, (torch.ones(2),), {"kind": "parameter", "ordinal": 0, "index": [0]}) is None
+    assert of_library(module, (torch.ones(2), "n" * REPRO)) is None
+
+
+EXAMPLES = [
+    torch.tensor([[0.1, -2.5], [float("nan"), float("-inf")]], dtype=torch.float64),
+    torch.tensor(3.0),
+    torch.tensor([1.5, -2.0], dtype=torch.bfloat16, requires_grad=True),
+    torch.tensor([1 + 2j, -3j]),
+    torch.tensor([[3, -4]]),
+    torch.tensor([True, False]),
+    torch.zeros(3, 0, 2),
+]
+
+
+@pytest.mark.parametrize("value", EXAMPLES, ids=lambda value: str(value.dtype))
+def test_a_tensor_that_is_written_out_is_that_tensor(value: torch.Tensor) -> None:
+    text = expression(value, 0, drawn=False)
+    assert text is not None
+    again = eval(text, {"torch": torch})
+    assert (again.shape, again.dtype, again.requires_grad) == (value.shape, value.dtype, value.requires_grad)
+    assert torch.equal(
+        torch.view_as_real(again) if again.is_complex() else again.nan_to_num(),
+        (torch.view_as_real(value) if value.is_complex() else value.nan_to_num()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (torch.rand(300) + 1, lambda made: bool(((made >= 1) & (made <= 2)).all())),
+        (torch.randint(2, 9, (300,)), lambda made: bool(((made >= 2) & (made < 9)).all())),
+        (torch.randn(30, 10, dtype=torch.float64) * 5, lambda made: 4 < float(made.std()) < 6 and made.min() < 0),
+        (torch.rand(300) < 0.5, lambda made: 0.3 < float(made.double().mean()) < 0.7),
+        (torch.randn(300, dtype=torch.complex128), lambda made: made.is_complex()),
+    ],
+    ids=["positive", "integers", "signed", "mask", "complex"],
+)
+def test_numbers_that_are_drawn_anew_are_of_the_same_kind(value: torch.Tensor, kept: Any) -> None:
+    text = expression(value, 0, drawn=True)
+    assert text is not None
+    made = eval(text, {"torch": torch})
+    assert (made.shape, made.dtype) == (value.shape, value.dtype)
+    assert kept(made)
+    again = eval(text, {"torch": torch})
+    assert torch.equal(made, again)

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.lines import REPRO
+from gradproof_probe.repros.library import library_repro
 from gradproof_probe.repros.situation import situation_repro
 from gradproof_probe.request import Target
 
-__all__ = ["gradient_repro", "situation_repro"]
+__all__ = ["gradient_repro", "library_repro", "situation_repro"]
 
 _HEAD: Final = '''"""{summary}
 

@@ -71,7 +71,7 @@ def make_cotangent(kind: str, number: float, like: torch.Tensor, seed: int) -> t
     if kind == "around":
         return around(number, zeros)
     if kind == "constant":
-        return zeros + random_normal(zeros.view(-1)[:1], seed)[0]
+        return zeros.fill_(number) if number else zeros + random_normal(zeros.view(-1)[:1], seed)[0]
     return changed_cotangent(kind, number, random_normal(zeros, seed))
 
 

@@ -25,20 +25,44 @@ FLAGS: Final = {
 
 
 def target_text(case: Case) -> str:
+    """`target()`: what is called; `whole()` before it, if that is a Function inside the harness's target."""
     target = case.target
+    if case.inside is not None:
+        module, name = case.inside
+        found = f"importlib.import_module({module!r})"
+        reached = "".join(f", {part!r}" for part in name.split("."))
+        return f"""\
+{_whole(case, "whole", "promoted")}
+
+def function():
+    found = {found}
+    for name in ({reached.removeprefix(", ")},):
+        found = getattr(found, name)
+    return found
+
+
+def target():
+    return function().apply
+"""
     if target.kind == "autograd_function":
         return f"def target():\n    return eval({target.qualname + '.apply'!r}, names())\n"
+    return _whole(case, "target", "own")
+
+
+def _whole(case: Case, name: str, made_by: str) -> str:
+    """A function or a module as the harness built it, with its keyword arguments."""
+    target = case.target
     if target.kind == "function":
         what, made = "The function", f"eval({target.qualname!r}, names())"
     else:
         constructor = case.recipe.constructor or f"{target.qualname}()"
         what, made = "The module, made anew", f"eval({constructor!r}, names()).to(torch.{case.base})"
     return f'''\
-def target():
+def {name}():
     """{what}, with the keyword arguments that the harness gave it."""
     reseed(SEED + 1)
     _, kwargs = eval({_arguments(case)!r}, names())
-    kwargs = {{name: own(value, torch.{case.base}) for name, value in kwargs.items()}}
+    kwargs = {{name: {made_by}(value, torch.{case.base}) for name, value in kwargs.items()}}
     reseed(SEED)
     made = {made}
     return lambda *args: made(*args, **kwargs)
@@ -53,16 +77,34 @@ def _arguments(case: Case) -> str:
 def inputs_text(case: Case) -> str:
     """`inputs()`: the arguments in the situation's values, sizes, dtype and memory."""
     situation = case.situation
-    lines = ["reseed(SEED + 1)", f"args, _ = eval({_arguments(case)!r}, names())"]
+    evaluated = f"args, _ = eval({_arguments(case)!r}, names())"
+    lines = ["reseed(SEED + 1)", evaluated]
+    if case.single:
+        # The harness draws in float64, whatever the target can run in.
+        lines = ["torch.set_default_dtype(torch.float64)", *lines, "torch.set_default_dtype(torch.float32)"]
+    if case.inside is not None:
+        lines += ["call = whole()", "reseed(SEED)"]
+        lines.append(f"args = recorded(function(), lambda: call(*handed(promoted(args, torch.{case.base}))))")
+    if case.marked:
+        lines.append("marked = [isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args]")
     lines.append(f"args = [own(arg, torch.{case.base}) for arg in args]")
     lines += [f"args[{index}] = {literal(value)}" for index, value in situation.arguments]
-    lines += _of_every_tensor(situation) + _of_every_variable(situation)
+    if situation.values.kind != "ordinary":
+        lines.append("given = list(args)")
+    lines += _of_every_tensor(situation)
+    if case.marked:
+        lines += [
+            "if any(marked):",
+            "    args = [Constant(arg) if is_variable(arg) and not m else arg for arg, m in zip(args, marked)]",
+        ]
+    lines += _of_every_variable(situation)
     if situation.alias:
         lines.append("args = shared(args)")
     words = replace(
         situation, cotangent=ORDINARY.cotangent, wanted=None, autocast="", sequence="once", flags=()
     ).describe()
-    head = ["def inputs():", f'    """The arguments that the harness made{comma(words)}."""']
+    made = "that the harness made" if case.inside is None else f"that {case.inside[1]} is given in the target"
+    head = ["def inputs():", f'    """The arguments {made}{comma(words)}."""']
     return "\n".join([*head, *indented([*lines, "return args"])]) + "\n"
 
 
@@ -85,9 +127,8 @@ def _of_every_variable(situation: Situation) -> list[str]:
     values = situation.values
     changes = []
     if values.kind != "ordinary":
-        # Complex inputs keep their values in the engine too.
-        only = "" if values.only is None else f"number == {values.only} and "
-        changes += [f"if {only}not arg.is_complex():", f"    arg = {values_text(values.kind, values.number)}"]
+        made = f"arg = within_domain({values_text(values.kind, values.number)}, given[position])"
+        changes += [made] if values.only is None else [f"if number == {values.only}:", f"    {made}"]
     if situation.dtype != "float64":
         changes.append(f"arg = own(arg, torch.{situation.dtype})")
     if situation.input_layout != "contiguous":
@@ -107,10 +148,6 @@ def values_text(kind: str, number: float) -> str:
     written = literal(number)
     short = {
         "scaled": f"arg * {written}",
-        "shifted": f"arg + {written}",
-        "positive": "arg.abs()",
-        "negative": "-arg.abs()",
-        "constant": f"torch.full_like(arg, {written})",
         "around": f"around({written}, arg)",
     }
     return short.get(kind, f"make_values({kind!r}, {written}, arg)")
@@ -136,10 +173,20 @@ def incoming_text(case: Case) -> str:
         made = f"{cotangent.layout}({made})"
     if cotangent.outputs is not None:
         made = f"{made} if i in {cotangent.outputs!r} else None"
+    constant = """\
+class Constant:
+    \"\"\"A floating argument that no gradient is asked for.\"\"\"
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+"""
+    args = "*[arg.tensor if isinstance(arg, Constant) else arg for arg in args]" if case.marked else "*args"
     return f'''\
-def forward(call, args):
+{constant if case.marked else ""}def forward(call, args):
     reseed(SEED)
-    return tensors(call(*args))
+    return tensors(call({args}))
 
 
 def incoming(outputs):
@@ -155,7 +202,7 @@ def special_text(case: Case, *, watched: bool = False) -> str:
     wanted = "" if situation.wanted is None else f", wanted={situation.wanted!r}"
     others = "other_values(made)" if sequence in ("interleaved", "after_another") else "made"
     again = f"leaves({others}{wanted})"
-    body = ["call = target()", f"args = leaves(made{wanted})", *_before(sequence, again)]
+    body = ["call = target()", f"args = leaves(made{wanted})", *_before(situation, again)]
     body.append(f"given = {_handed(situation)}")
     body += _under_autocast(["outputs = forward(call, given)"], enabled=situation.autocast != "")
     body += [*_between(sequence, again), "vs = incoming(outputs)", *(_WATCHING if watched else [])]
@@ -175,7 +222,8 @@ def _handed(situation: Situation) -> str:
     return "handed(args)" if situation.input_layout == "contiguous" else f"handed(args, {situation.input_layout})"
 
 
-def _before(sequence: str, again: str) -> list[str]:
+def _before(situation: Situation, again: str) -> list[str]:
+    sequence = situation.sequence
     if sequence == "inference_first":
         return ["with torch.no_grad():", "    forward(call, handed(leaves(made, wanted=())))"]
     if sequence not in ("after_another", "repeated"):
@@ -183,7 +231,8 @@ def _before(sequence: str, again: str) -> list[str]:
     lines = [
         f"earlier = {again}",
         "outputs = forward(call, handed(earlier))",
-        "gradients(outputs, earlier, incoming(outputs))",
+        f"vs = [{cotangent_text('random', 0.0)} for i, o in enumerate(outputs)]",
+        "gradients(outputs, earlier, vs)",
     ]
     return lines if sequence == "after_another" else [f"for _ in range({REPEATS}):", *indented(lines)]
 
@@ -193,7 +242,8 @@ def _between(sequence: str, again: str) -> list[str]:
         return [f"forward(call, handed({again}))  # other inputs"]
     if sequence in ("output_written", "input_written"):
         what = "outputs" if sequence == "output_written" else "variables(given)"
-        return ["with torch.no_grad():", f"    for t in {what}:", "        t.mul_(0.5).add_(1)"]
+        lines = [f"    for t in {what}:", "        if t.requires_grad:", "            t.mul_(0.5).add_(1)"]
+        return ["with torch.no_grad():", *lines]
     if sequence == "used_twice":
         return ["outputs = [a + b for a, b in zip(outputs, forward(call, given))]"]
     return []

@@ -30,11 +30,18 @@ class Case:
     worst: Mapping[str, Any] | None
     second_order: bool
     single: bool
+    # Module and name of a Function that the target goes through; its arguments are those of the target's first call.
+    inside: tuple[str, str] | None = None
 
     @property
     def base(self) -> str:
         """The dtype that the harness's inputs are promoted to."""
         return "float32" if self.single else "float64"
+
+    @property
+    def marked(self) -> bool:
+        """Whether some arguments may be marked as requiring grad: then the others are constants."""
+        return self.inside is not None or any("requires_grad" in item for item in self.recipe.inputs)
 
     @property
     def narrow(self) -> bool:

@@ -179,8 +179,14 @@ def main():
     ws = [None if g is None else random_normal(g, SEED + 11 * i + 307) for i, g in enumerate(found)]
     products = [(w.conj() * g).sum().real for w, g in zip(ws, found) if g is not None and g.requires_grad]
     second = [None for _ in moved]  # None: autograd says that the first-order gradients don't depend on it
-    if products:
-        second = torch.autograd.grad(sum(products), moved, allow_unused=True)
+    try:
+        if products:
+            sum(products).backward(retain_graph=True)  # raises where backward says that it can't be differentiated
+            second = torch.autograd.grad(sum(products), moved, allow_unused=True)
+    except RuntimeError as error:
+        if "once_differentiable" not in str(error):
+            raise
+        report("differentiating the backward", "the right gradient or an error", "an error", failed=False)
     got = {got}
 
     def change(h):
@@ -202,6 +208,71 @@ def main():
         report({case.say("the call and its backward")}, "no error", repr(error), failed=True)
     report({case.say("the call and its backward")}, "no error", "no error", failed=False)
 """
+
+
+def main_of_mutated_input(case: Case) -> str:
+    return f"""\
+def main():
+    given = handed(leaves(inputs()))
+    before = [arg.detach().clone() for arg in variables(given)]
+    forward(target(), given)
+    share, number, index, expected, got = farthest(before, variables(given))
+    what = f"input {{number}} at {{index}}, before and after forward"
+    report(what + {comma(case.situation.describe())!r}, expected, got, failed=share > 0)
+"""
+
+
+def main_of_forward_mode(case: Case) -> str:
+    return f'''\
+def main():
+    """The same number twice: incoming gradient . jvp(direction), and backward(incoming gradient) . direction."""
+    from torch.autograd import forward_ad
+
+    found, vs = special()
+    args = inputs()
+    directions = [root_mean_square(arg) * random_normal(arg, SEED + n) for n, arg in enumerate(variables(args))]
+    terms = [(g.conj() * u).real for g, u in zip(found, directions) if g is not None]
+    expected = sum(float(term.sum()) for term in terms)
+    live = iter([None if g is None else u for g, u in zip(found, directions)])
+    what = {case.say("incoming gradient . jvp(direction)")}
+    try:
+        with forward_ad.dual_level():
+            us = [next(live) if is_variable(arg) else None for arg in args]
+            given = [arg if u is None else forward_ad.make_dual(arg, u) for arg, u in zip(args, us)]
+            tangents = [forward_ad.unpack_dual(output).tangent for output in forward(target(), given)]
+    except Exception as error:
+        report(what, expected, repr(error), failed=True)
+    got = sum(float((v.conj() * t).real.sum()) for v, t in zip(vs, tangents) if v is not None and t is not None)
+    report(what, expected, got, failed=not abs(got - expected) <= 1e-7 * sum(float(term.abs().sum()) for term in terms))
+'''
+
+
+def main_of_batched(case: Case) -> str:
+    return f'''\
+def main():
+    """A sum over the outputs and its gradients: for three sets of inputs at once, and for one after another."""
+    args = inputs()
+    others = variables(other_values(args))
+    stacks = [torch.stack([arg, other, 0.5 * other]) for arg, other in zip(variables(args), others)]
+
+    def call(*variables):
+        given = iter(variables)
+        outputs = forward(target(), [next(given) if is_variable(arg) else arg for arg in args])
+        # No random numbers under vmap: a fixed pattern weighs every element differently.
+        counts = [torch.arange(o.numel(), dtype=torch.float64).reshape(o.shape) + i for i, o in enumerate(outputs)]
+        return sum((torch.cos(count) * o).real.sum() for count, o in zip(counts, outputs))
+
+    def both(made, leaves):
+        return [made.detach(), *torch.autograd.grad(made.sum(), leaves, allow_unused=True)]
+
+    leaves = [stack.clone().requires_grad_() for stack in stacks]
+    expected = both(torch.stack([call(*(leaf[index] for leaf in leaves)) for index in range(3)]), leaves)
+    leaves = [stack.clone().requires_grad_() for stack in stacks]
+    got = both(torch.func.vmap(call)(*leaves), leaves)
+    share, number, index, expected, got = farthest(expected, got)
+    what = f"value at {{index}}" if number == 0 else f"the gradient for input {{number - 1}} at {{index}}"
+    report(what + {comma(case.situation.describe())!r} + ", under torch.vmap", expected, got, failed=share > 1e-7)
+'''
 
 
 def main_of_writing(case: Case) -> str:

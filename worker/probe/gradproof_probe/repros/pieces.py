@@ -1,11 +1,12 @@
 """What a stand-alone repro is built from: small functions whose source text goes into the script as it stands.
 
-Each needs torch, `random`, `sys` and `threading` and its neighbours here alone, and must read well to somebody who has
-never seen Gradproof. A *variable* is a floating or complex tensor among the arguments; they are numbered in order.
+Each needs torch, some modules of the standard library and its neighbours here alone, and must read well to somebody
+who has never seen Gradproof. A *variable* is a floating or complex tensor among the arguments; they are numbered.
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
 import threading
@@ -50,6 +51,37 @@ def own(value: Any, dtype: torch.dtype) -> Any:
     if is_variable(value):
         value = value.to(dtype.to_complex() if value.is_complex() else dtype)
     return value.detach().clone(memory_format=torch.contiguous_format)
+
+
+def promoted(value: Any, dtype: torch.dtype) -> Any:
+    """The same in `dtype`, every floating tensor in it a leaf that requires grad."""
+    if isinstance(value, dict):
+        return {key: promoted(item, dtype) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(promoted(item, dtype) for item in value)
+    return own(value, dtype).requires_grad_() if is_variable(value) else value
+
+
+def recorded(function: Any, run: Callable[[], Any]) -> list[Any]:
+    """The arguments of the first call of an autograd.Function that `run` makes."""
+    calls: list[list[Any]] = []
+    forward = inspect.getattr_static(function, "forward")
+    # setup_context apart from forward: then forward isn't given a context.
+    skip = 1 if function.setup_context is torch.autograd.Function.setup_context else 0
+
+    def watching(*args: Any) -> Any:
+        copies = [
+            arg.detach().clone().requires_grad_(arg.requires_grad) if is_variable(arg) else arg for arg in args[skip:]
+        ]
+        calls.append(copies)
+        return forward.__func__(*args)
+
+    function.forward = staticmethod(watching)
+    try:
+        run()
+    finally:
+        function.forward = forward
+    return calls[0]
 
 
 def leaves(args: Sequence[Any], wanted: Sequence[int] | None = None) -> list[Any]:

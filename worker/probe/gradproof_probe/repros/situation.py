@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.gradients import making
+from gradproof_probe.gradients import making, subject
 from gradproof_probe.gradients.situations import Situation
 from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.lines import REPRO
@@ -25,7 +25,7 @@ from gradproof_probe.repros.sources import source_of
 from gradproof_probe.request import Target
 
 # Causes that are about what backward writes to, not about one coordinate.
-WRITES: Final = ("grad_output_mutated", "saved_tensor_mutated", "backward_not_repeatable", "input_mutated")
+WRITES: Final = ("grad_output_mutated", "saved_tensor_mutated", "backward_not_repeatable")
 
 _HEAD: Final = '''"""{summary}
 
@@ -38,10 +38,10 @@ It prints two numbers and ends with status 1 if they differ, 0 if they don't, 2 
 from __future__ import annotations
 
 import importlib
-import os
+{before}import os
 import random
 import sys
-{more}import traceback
+{after}import traceback
 
 import torch
 
@@ -84,17 +84,22 @@ def situation_repro(
     worst: Mapping[str, Any] | None,
     second_order: bool = False,
     single: bool = False,
+    inside: type | None = None,
 ) -> str | None:
     """The script, or None where the situation can't be written down within the limit of characters.
 
     `worst`: `ordinal` (number of the variable) and `index`, as shown in the report; without it the script looks for the
-    coordinate itself, or takes all at once. `single`: the target can't run in float64.
+    coordinate itself, or takes all at once. `single`: the target can't run in float64. `inside`: the situation is one
+    of a Function that the target goes through, with the arguments that the target gives it.
     """
     if any(literal(value) is None for _, value in situation.arguments):
         return None
     if worst is not None and worst.get("kind") == "parameter":
         return None  # a situation is one of a call's arguments
-    case = Case(target, recipe, seed, summary, situation, cause, worst, second_order, single)
+    if inside is not None and "<" in inside.__qualname__:
+        return None  # made inside a function: no other module can reach it
+    within = None if inside is None else (inside.__module__, inside.__qualname__)
+    case = Case(target, recipe, seed, summary, situation, cause, worst, second_order, single, within)
     body = _body(case)
     head = _HEAD.format(
         summary=printable(f"{target.name}: {summary}"),
@@ -104,7 +109,8 @@ def situation_repro(
         import_root=target.import_root or ".",
         dtype=case.base,
         module=target.module,
-        more="import threading\n" if "in_another_thread(" in body else "",
+        before="import inspect\n" if "recorded(" in body else "",
+        after="import threading\n" if "in_another_thread(" in body else "",
     )
     script = "\n\n".join((head, _sources(body), body, _TAIL))
     return script if len(script) <= REPRO else None
@@ -114,6 +120,12 @@ def _body(case: Case) -> str:
     parts = [target_text(case), inputs_text(case), incoming_text(case)]
     if case.second_order:
         parts.append(comparing.main_of_second_order(case))
+    elif case.cause == "input_mutated":
+        parts.append(comparing.main_of_mutated_input(case))
+    elif case.cause == "batched":
+        parts.append(comparing.main_of_batched(case))
+    elif case.cause == "forward_mode":
+        parts += [special_text(case), comparing.main_of_forward_mode(case)]
     elif case.cause in WRITES:
         parts += [special_text(case, watched=True), comparing.main_of_writing(case)]
     elif case.cause.endswith("_raises"):
@@ -131,7 +143,7 @@ def _sources(body: str) -> str:
     names = {token.string for token in tokens if token.type == tokenize.NAME}
     used = [
         value
-        for module in (making, pieces)
+        for module in (making, subject, pieces)
         for name, value in vars(module).items()
         if isinstance(value, FunctionType) and value.__module__ == module.__name__ and name in names
     ]
