@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -116,20 +117,20 @@ def _sizes(right: Right, sizes: Sequence[int], regime: str = "normal") -> Iterat
 
 def ordinary(right: Right, wrong: Function) -> bool:
     """At ordinary inputs, contiguous random cotangents, everything in float64."""
-    return any(_both(right, wrong, lambda inputs=inputs: leaves(inputs)) for inputs in _sizes(right, (30, 1000)))
+    return any(_both(right, wrong, partial(leaves, inputs)) for inputs in _sizes(right, (30, 1000)))
 
 
 def sizes(right: Right, wrong: Function) -> bool:
     """At one of many sizes from 5 to 5,000 elements."""
     drawn = _sizes(right, (5, 12, 25, 29, 31, 33, 50, 70, 1000, 5000))
-    return any(_both(right, wrong, lambda inputs=inputs: leaves(inputs)) for inputs in drawn)
+    return any(_both(right, wrong, partial(leaves, inputs)) for inputs in drawn)
 
 
 def region(right: Right, wrong: Function) -> bool:
     """Where inputs are thirty times as large as usual, or many."""
     regime = "large" if "large" in right.regimes else "normal"
     drawn = _sizes(right, (1000, 5000), regime)
-    return any(_both(right, wrong, lambda inputs=inputs: leaves(inputs)) for inputs in drawn)
+    return any(_both(right, wrong, partial(leaves, inputs)) for inputs in drawn)
 
 
 def batch_of_one(right: Right, wrong: Function) -> bool:
@@ -170,7 +171,7 @@ def subset(right: Right, wrong: Function) -> bool:
     inputs = right.inputs(30)
     floating = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor) and value.requires_grad]
     chosen = [[i] for i in floating] + [[j for j in floating if j != i] for i in floating if len(floating) > 2]
-    return any(_both(right, wrong, lambda only=only: leaves(inputs, only=only)) for only in chosen)
+    return any(_both(right, wrong, partial(leaves, inputs, only=only)) for only in chosen)
 
 
 def second_order(right: Right, wrong: Function) -> bool:
