@@ -43,7 +43,7 @@ class WrongAboveALimitOfTheirOwn(WrongAboveTwo):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
-        return grads[0] * torch.where(x.log2() > 9.5, x, 2 * x)
+        return grads[0] * torch.where(x > sum(range(38)), x, 2 * x)
 
 
 class Half(Cube):

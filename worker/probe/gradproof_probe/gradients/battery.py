@@ -6,6 +6,7 @@ below holds those that share a reference, so that one graph of the oracle serves
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,8 +16,8 @@ from gradproof_probe.gradients.situations import Cotangent, Layout, Situation, V
 
 # Beyond the blocks that kernels work in: 256, 1024, 4096 elements, with a tail.
 LONG: Final = 4_200
-# No made input is larger than this, whatever the clue: 32 MiB of float64.
-LARGEST: Final = 2**22
+# No made input is larger than this, whatever the clue: 8 MiB of float64.
+LARGEST: Final = 2**20
 # Sequences of calls. `create_graph` takes another path in Functions that look whether grad is enabled.
 SEQUENCES: Final = (
     Situation(sequence="second_backward"),
@@ -120,10 +121,22 @@ def _ends(inputs: Sequence[torch.Tensor]) -> list[int]:
 
 
 def long(inputs: Sequence[torch.Tensor], length: int, elements: int) -> int:
-    """What this dimension has to become for the largest input that has it to hold just more than `elements`."""
+    """What this dimension has to become for the largest input that has it to hold just more than `elements`.
+
+    Where the length stands for several dimensions at once, growth is their product: it ends at twice as many elements.
+    """
     holding = max((item.numel() // max(length, 1) for item in inputs if length in item.shape), default=1)
     # An odd number: no tail is a whole block.
-    return max(length, elements // max(holding, 1) + 1) | 1
+    longer = max(length, elements // max(holding, 1) + 1) | 1
+    while longer > length + 1 and grown(inputs, ((length, longer),)) > 2 * elements:
+        longer = max(length + 1, int(longer * 0.7)) | 1
+    return longer
+
+
+def grown(inputs: Sequence[torch.Tensor], resize: Sequence[tuple[int, int]]) -> int:
+    """The elements of the largest input after a resize."""
+    lengths = dict(resize)
+    return max((math.prod(lengths.get(size, size) for size in item.shape) for item in inputs), default=0)
 
 
 def ranks(inputs: Sequence[torch.Tensor]) -> list[Situation]:

@@ -39,6 +39,7 @@ class Watched:
         self._before = [output.detach().clone() for output in self.outputs]
         self._values = [self._given[index].detach().clone() for index in subject.positions]
         self._kept: list[torch.Tensor] = []
+        self.backward_draws = False
 
     def after_forward(self) -> Effect | None:
         """Inputs that were written to, unless forward said so (`mark_dirty`)."""
@@ -69,7 +70,8 @@ class Watched:
         subject.reseed()
         seeded = state()
         pull = subject.pull_from(self.outputs, self._leaves, ORDINARY)
-        subject.random = forward_draws or not unchanged(seeded)
+        self.backward_draws = not unchanged(seeded)
+        subject.random = forward_draws or self.backward_draws
         return pull
 
     def nothing(self) -> Pull:

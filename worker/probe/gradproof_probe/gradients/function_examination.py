@@ -31,7 +31,7 @@ from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import ROUNDING, UnstableError
 from gradproof_probe.gradients.rounding import rounded_to
 from gradproof_probe.gradients.second_order import second_order_fault
-from gradproof_probe.gradients.situations import ORDINARY, Situation
+from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject
 from gradproof_probe.gradients.trials import Fault, Trials
 
@@ -78,6 +78,7 @@ class FunctionExaminer:
         self._judge = Judge(subject, ROUNDING[torch.float32 if single else torch.float64])
         self._tolerance = Tolerance.of(subject.base_dtype)
         self._narrow: torch.dtype | None = None
+        self._backward_draws = False
         self._coverage = LineCoverage([function.backward] if function is not None else [])  # type: ignore[attr-defined]
 
     def examine(self, scope: Scope = "all") -> Examination:
@@ -147,6 +148,7 @@ class FunctionExaminer:
         if not watched.repeats():
             raise NeedsOtherExaminationError("two evaluations with the same inputs and seeds differ")
         pull = watched.pull()
+        self._backward_draws = watched.backward_draws
         effect = watched.after_backward(pull)
         if effect is not None:
             return pull, self._result("fail", effect.cause, effect.text, effect.numbers)
@@ -233,6 +235,9 @@ class FunctionExaminer:
         ruled = self._judge.rule(ORDINARY, ordinary.gradients, reference, ordinary.cotangents, only)
         if ruled.ruling == "wrong":
             return self._ordinary_fault(Fault(ORDINARY, ordinary, reference, ruled))
+        if ruled.ruling == "kink" and self._right_beside(trials):
+            self._evidence["kinks"] = 1
+            return None
         self._evidence["unsettled"] = ruled.ruling
         return self._result(
             "inconclusive",
@@ -241,6 +246,14 @@ class FunctionExaminer:
             if ruled.ruling == "kink"
             else "the differences are too imprecise here to say anything about the gradient",
         )
+
+    def _right_beside(self, trials: Trials) -> bool:
+        """Whether differences agree a thousandth away from the corner that the inputs lie on."""
+        beside = Situation(values=Values("jittered"))
+        try:
+            return trials.along_directions(beside, self._subject.pull(beside)) is True
+        except (ForwardError, BackwardError, NotApplicableError, UnstableError):
+            return False
 
     def _trials(self, ordinary: Pull, *, oracle: bool) -> Trials:
         return Trials(
@@ -300,7 +313,44 @@ class FunctionExaminer:
             found.text = f"{found.text}, by design it seems: {reason}"
         elif constant == "some":
             found.cause = "gradient_where_constant"
+        else:
+            self._not_a_formula(found, fault)
         return found
+
+    def _not_a_formula(self, found: Examination, fault: Fault) -> None:
+        """What no comparison of two gradients can tell: it isn't the same again, or not linear in grad_output."""
+        if self._backward_draws and self._other_seed_differs(fault):
+            found.cause = "random_backward"
+            found.text = (
+                f"backward draws random numbers of its own, and returns another gradient with each seed: {found.text}; "
+                "keep what forward drew (save it, or its generator's state)"
+            )
+            return
+        doubled = self._doubled(fault)
+        if doubled is not None:
+            cause, said = doubled
+            found.cause = cause
+            found.text = f"{said}: {found.text}"
+
+    def _other_seed_differs(self, fault: Fault) -> bool:
+        try:
+            other = self._subject.pull(Situation(sequence="other_seed"))
+        except (ForwardError, BackwardError, NotApplicableError):
+            return False
+        return bool(differs(other.gradients, fault.pull.gradients, self._tolerance))
+
+    def _doubled(self, fault: Fault) -> tuple[str, str] | None:
+        """A backward is linear: twice the incoming gradient gives twice the result."""
+        once = fault.pull
+        try:
+            twice = self._subject.pull(ORDINARY, [2 * item for item in once.cotangents])
+        except (ForwardError, BackwardError, NotApplicableError):
+            return None
+        if not differs(twice.gradients, [None if g is None else 2 * g for g in once.gradients], self._tolerance):
+            return None
+        if not differs(twice.gradients, once.gradients, self._tolerance):
+            return "ignores_grad_output", "the gradient stays the same when the incoming gradient is twice as large"
+        return "not_linear", "the gradient isn't linear in the incoming gradient"
 
     # -- everything else
 

@@ -23,7 +23,7 @@ MOST_CALLS: Final = 3  # recorded argument sets per Function: a Function in a lo
 BY_DESIGN: Final = re.compile(
     r"straight|(^|[^a-z])ste([^a-z]|$)|surrogate|spik(e|ing)|quanti[sz]|(^|_|\b)quant(_|\b)|binari|ternari|revers|"
     r"(^|_|\b)grl(\b|_)|grad(ient)?s?_?(scal|clip|mask|stop|block|multipl|filter|noise)|"
-    r"(scal|clip|stop|mask)\w*[ _]?grad|guided|deconv|estimator|lower_?bound",
+    r"(scal|clip|stop|mask)(e|ed|es|ing|p|ped|ping|s)?[ _]?grad|guided|deconv|estimator|lower_?bound",
     re.IGNORECASE,
 )
 # Words that only explain a gradient where the forward is locally constant.

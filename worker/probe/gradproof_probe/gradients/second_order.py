@@ -81,6 +81,10 @@ def _gradients_of_gradients(subject: Subject, *, through: bool) -> list[torch.Te
     try:
         first = torch.autograd.grad(chosen, variables, cotangents, create_graph=True, allow_unused=True)
         live = [(index, item) for index, item in enumerate(first) if item is not None and item.requires_grad]
+        if any("Error" in type(item.grad_fn).__name__ for _, item in live):
+            # What `once_differentiable` hangs on a gradient. It raises only where the engine comes by, and from here
+            # no way leads on to the inputs: it would look like a derivative of zero.
+            raise _UnsupportedError("backward is marked @once_differentiable")
         if not live:
             raise _UnsupportedError("the gradients that backward returns can't be differentiated")
         weights = [random_normal(item.detach(), subject.seed + 501 + index) for index, item in live]

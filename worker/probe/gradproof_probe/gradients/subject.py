@@ -144,12 +144,14 @@ class Subject:
         return made
 
     def other(self, args: Sequence[Any]) -> list[Any]:
-        """Other values of the same shapes, in the domain if it is all positive."""
+        """Other values of the same shapes, in the domain if it is all positive; indices in another order."""
         found: list[Any] = []
         for index, item in enumerate(args):
             if index in self.positions and item.numel():
                 factor = 0.7 if not item.is_complex() and bool((item >= 0).all()) else OTHER_FACTOR
                 found.append(item.detach().flip(tuple(range(item.dim()))) * factor)
+            elif isinstance(item, torch.Tensor) and not item.is_floating_point() and item.layout == torch.strided:
+                found.append(item.flip(tuple(range(item.dim()))))
             else:
                 found.append(item)
         return found

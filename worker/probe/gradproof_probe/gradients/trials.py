@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.gradients.battery import LARGEST, grown
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
 from gradproof_probe.gradients.judging import Judge, Ruled, Tolerance, differs, largest
 from gradproof_probe.gradients.probing import UnstableError, ridders
@@ -81,6 +82,10 @@ class Trials:
     def attempt(self, situation: Situation) -> Fault | None:
         """None if the gradient is right there, or if that can't be told (`count` says how often)."""
         self.count.tried += 1
+        given = [item for item in self._subject.args if isinstance(item, torch.Tensor)]
+        if situation.resize and grown(given, situation.resize) > LARGEST:
+            self.count.not_applicable += 1
+            return None
         try:
             pull = self._subject.pull(situation)
         except (NotApplicableError, ForwardError, ValueError, TypeError, IndexError):
