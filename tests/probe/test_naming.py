@@ -131,6 +131,12 @@ def test_rounding_is_told_with_its_type(dtype: torch.dtype, name: str) -> None:
     assert found.numbers["dtype"] == name
 
 
+def test_whole_numbers_are_not_taken_for_rounded_ones() -> None:
+    derivative = 100 + (37 * torch.arange(30, dtype=torch.float64)) % 101
+    pair = GradientPair("x", "input", 0, normal(30), derivative + 1, derivative, 1e-14)
+    assert name_cause(Evidence((pair,), (normal(30, seed=1),), (normal(30, seed=2),))).cause == "constant_offset"
+
+
 def test_a_conjugate_and_a_lost_part_are_told() -> None:
     z, w = torch.complex(normal(4, 5), normal(4, 5, seed=1)), torch.complex(normal(4, 5, seed=2), normal(4, 5, seed=3))
     product = named(lambda a, b: a * b, lambda right, x, y, g: (g[0] * x[1], right[1]), z, w)
@@ -314,6 +320,8 @@ def test_terms_of_a_normalisation_are_told_by_their_axis() -> None:
         found = named(layer_norm, backward, *inputs)
         assert found.cause == "missing_term"
         assert "axis 1" in found.text
+    both = named(layer_norm, rows_normalised(mean=0, variance=0), *inputs)
+    assert "of the mean and of the variance" in both.hint
     unweighted = named(layer_norm, rows_normalised(weight=False), *inputs)
     assert unweighted.cause == "wrong_formula"
     assert "grad_output · w" in unweighted.text
@@ -363,6 +371,14 @@ def test_an_incoming_gradient_taken_for_ones_is_told_whatever_the_function_is() 
     found = named(wavy, backward, X)
     assert found.cause == "ignores_grad_output"
     assert "all ones" in found.text
+
+
+def test_a_constant_is_told_from_an_epsilon_by_differences_with_their_error() -> None:
+    exact = evidence(torch.exp, lambda right, *_: (right[0] + 1e-3,), X, askable=False)
+    (pair,) = exact.pairs
+    measured = pair.reference + 1e-9 * normal(6, 7, seed=60)
+    blurred = GradientPair("x", "input", 0, pair.value, pair.analytic, measured, 1e-8)
+    assert name_cause(Evidence((blurred,), exact.cotangents, exact.outputs)).cause == "constant_offset"
 
 
 def test_what_fits_nothing_is_told_by_its_worst_element() -> None:

@@ -177,13 +177,12 @@ def _product(
     # terms have no logarithm. These cases belong to the rules for places.
     if n < usable.numel() and bool(((target.abs() > floor) != (base.abs() > 0))[~usable].any()):
         return None
+    constant = float((target * base)[usable].sum() / (base * base)[usable].sum())
+    if item.explains((target - constant * base)[usable], target):
+        return Product(constant, (), _constant_cost(constant))
     aim = (target[usable] / base[usable]).abs().log()
     aim = aim - aim.mean()
     size = float((aim * aim).sum())
-    if size < 1e-16 * n:
-        constant = float(target[usable][0] / base[usable][0])
-        left_over = target[usable] - constant * base[usable]
-        return Product(constant, (), _constant_cost(constant)) if item.explains(left_over, target) else None
     terms = _logarithms(known, usable, item)
     along = terms.logs @ aim
     found: list[Product] = []
