@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-from gradproof_probe.gradients.situations import Cotangent, Layout, Situation, Values
+from gradproof_probe.gradients.situations import Broadcast, Cotangent, Layout, Others, Situation, Values
 
 # Beyond the blocks that kernels work in: 256, 1024, 4096 elements, with a tail.
 LONG: Final = 4_200
@@ -24,6 +24,7 @@ SEQUENCES: Final = (
     Situation(sequence="interleaved"),
     Situation(sequence="after_another"),
     Situation(sequence="repeated"),
+    Situation(sequence="after_update"),
     Situation(sequence="inference_first"),
     Situation(sequence="create_graph"),
     Situation(sequence="other_seed"),
@@ -45,7 +46,12 @@ VALUES: Final = (
     Values("shifted", -3.0),
     Values("constant", 1.0),
     Values("one_hot"),
+    Values("masked"),
 )
+OTHERS: Final[tuple[Others, ...]] = ("reversed", "equal", "sorted", "inverted", "all", "none", "row_none")
+BROADCASTS: Final[tuple[Broadcast, ...]] = (
+    "full", "axis 0", "axis 1", "axis 2", "axis 3", "leading", "single", "raised",
+)  # fmt: skip
 
 
 def pulls(outputs: Sequence[torch.Tensor]) -> list[Situation]:
@@ -94,9 +100,46 @@ def layouts(inputs: Sequence[torch.Tensor]) -> list[Situation]:
     return found
 
 
+def others(tensors: Sequence[torch.Tensor]) -> list[Situation]:
+    """Other entries in tensors of integers and booleans."""
+    masks = any(item.dtype == torch.bool for item in tensors)
+    indices = any(not (item.is_floating_point() or item.is_complex() or item.dtype == torch.bool) for item in tensors)
+    kinds = [kind for kind in OTHERS if (masks if kind in ("inverted", "all", "none", "row_none") else indices)]
+    return [Situation(others=kind) for kind in kinds]
+
+
+def broadcasts(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[Situation]:
+    """Each of several inputs in each shape that may broadcast with the others."""
+    # A loss takes the mean over what it is given; that its arguments may broadcast is no part of what it promises.
+    if len(inputs) < 2 or all(output.dim() == 0 for output in outputs):
+        return []
+    found = []
+    for number, item in enumerate(inputs[:4]):
+        for what in BROADCASTS:
+            if what.startswith("axis") and int(what[5:]) >= item.dim():
+                continue
+            if what in ("leading", "single", "raised") and item.dim() < (2 if what == "leading" else 1):
+                continue
+            found.append(Situation(broadcast=((number, what),)))
+    return found
+
+
+def arguments(args: Sequence[Any]) -> list[Situation]:
+    """Numbers and switches among the arguments, changed: those that nothing in the source compares with anything."""
+    found: list[Situation] = []
+    for index, item in enumerate(args):
+        if isinstance(item, bool):
+            found.append(Situation(arguments=((index, not item),)))
+        elif isinstance(item, float) and math.isfinite(item):
+            found += [Situation(arguments=((index, item * factor),)) for factor in (2.0, 0.5)]
+        elif isinstance(item, int):
+            found += [Situation(arguments=((index, item + step),)) for step in (1, -1)]
+    return found[:12]
+
+
 def aliases(inputs: Sequence[torch.Tensor]) -> list[Situation]:
     """The same tensor for several inputs, where shapes allow it."""
-    shapes = [(tuple(item.shape), item.dtype) for item in inputs]
+    shapes = [(item.dim(), item.shape[-1] if item.dim() else 0, item.dtype) for item in inputs]
     return [Situation(alias=True)] if len(set(shapes)) < len(shapes) else []
 
 
@@ -139,8 +182,13 @@ def grown(inputs: Sequence[torch.Tensor], resize: Sequence[tuple[int, int]]) -> 
     return max((math.prod(lengths.get(size, size) for size in item.shape) for item in inputs), default=0)
 
 
-def ranks(inputs: Sequence[torch.Tensor]) -> list[Situation]:
-    """One dimension more, one less."""
+def ranks(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[Situation]:
+    """One dimension more, one less, of what works element by element, as far as shapes tell.
+
+    A matrix routine that is given a batch of matrices without complaint may be wrong there, but nobody said it could.
+    """
+    if len({tuple(item.shape) for item in [*inputs, *outputs]}) != 1:
+        return []
     highest = max((item.dim() for item in inputs), default=0)
     return [Situation(rank=1), *([Situation(rank=-1)] if highest > 1 else [])]
 

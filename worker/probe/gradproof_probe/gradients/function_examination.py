@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -367,12 +368,15 @@ class FunctionExaminer:
             groups.insert(0, [Situation(sequence="other_seed")])
         if self._thorough:
             groups += [
-                self._steered,
+                _every_rank(self._steered),
                 battery.layouts(inputs),
                 battery.values(),
-                battery.aliases(inputs),
+                battery.others(tensors),
+                battery.arguments(subject.args),
+                battery.broadcasts(inputs, ordinary.outputs),
+                battery.aliases(inputs) if all(item is not None for item in ordinary.gradients) else [],
                 battery.sizes(tensors),
-                battery.ranks(tensors),
+                battery.ranks(tensors, ordinary.outputs),
             ]
         fault: Fault | None = None
         for situations in groups:
@@ -492,6 +496,16 @@ class FunctionExaminer:
             return None
         path = relative(found[0], self._root)
         return Place(path, found[1]) if path is not None else None
+
+
+def _every_rank(situations: Sequence[Situation]) -> list[Situation]:
+    """A change of rank may be meant for the highest tensors, for all of them, or for the first alone."""
+    found: list[Situation] = []
+    for item in situations:
+        found.append(item)
+        if item.rank:
+            found += [replace(item, rank_of="all"), replace(item, rank_of="first")]
+    return found
 
 
 def _number(value: complex) -> float:

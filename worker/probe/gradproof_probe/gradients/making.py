@@ -27,6 +27,9 @@ def make_values(kind: str, number: float, base: torch.Tensor) -> torch.Tensor:
         (made.view(-1)[::3] if kind == "some_zero" else made[0]).zero_()
     elif kind == "equal_rows":
         made = rows[:1].expand(rows.shape).clone(memory_format=torch.contiguous_format)
+    elif kind == "masked":
+        made = rows.clone(memory_format=torch.contiguous_format)
+        made.view(-1)[::3] = float("-inf")
     elif kind == "one_hot":
         made = one_hot_rows(base.reshape(-1, base.shape[-1] if base.dim() else 1))
     elif kind == "around":
@@ -185,6 +188,41 @@ def channels_last(tensor: torch.Tensor) -> torch.Tensor:
 def filling(tensor: torch.Tensor) -> torch.Tensor:
     """What lies beside the values in wider memory: other numbers, finite, and valid indices."""
     return 1 - 2 * tensor if tensor.is_floating_point() or tensor.is_complex() else torch.zeros_like(tensor)
+
+
+def other_entries(kind: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Integers and booleans in another order, or all the same. What isn't meant for the type stays as it is."""
+    mask = tensor.dtype == torch.bool
+    if tensor.numel() == 0 or (kind != "reversed" and (kind in ("inverted", "all", "none", "row_none")) != mask):
+        return tensor
+    if kind == "reversed":
+        return tensor.flip(tuple(range(tensor.dim())))
+    if kind == "sorted":
+        return tensor.reshape(-1).sort().values.reshape(tensor.shape)
+    if kind == "inverted":
+        return ~tensor
+    made = tensor.clone(memory_format=torch.contiguous_format)
+    if kind == "row_none":
+        made.view(-1, tensor.shape[-1] if tensor.dim() else 1)[0] = False
+        return made
+    return made.fill_(made.view(-1)[0] if kind == "equal" else kind == "all")
+
+
+def broadcastable(what: str, tensor: torch.Tensor, largest: torch.Tensor) -> torch.Tensor:
+    """One input of another shape that still broadcasts with `largest`; itself where that isn't possible."""
+    if what == "raised":
+        return changed_rank(tensor, 1)
+    if what == "leading":
+        return changed_rank(tensor, -1)
+    if what == "single":
+        return tensor.reshape(-1)[:1].reshape(()).clone() if tensor.numel() else tensor
+    if what == "full":
+        sizes = zip(reversed(tensor.shape), reversed(largest.shape), strict=False)
+        if tensor.dim() > largest.dim() or not all(size in (1, full) for size, full in sizes):
+            return tensor
+        return drawn_in(tensor.expand(largest.shape), 3).contiguous()
+    axis = int(what.removeprefix("axis "))
+    return tensor.narrow(axis, 0, 1).clone() if axis < tensor.dim() and tensor.shape[axis] > 1 else tensor
 
 
 def around(number: float, like: torch.Tensor) -> torch.Tensor:

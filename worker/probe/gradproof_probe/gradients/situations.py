@@ -30,7 +30,27 @@ ValueKind = Literal[
     "zero_row",  # the first row zero: padding
     "sorted",  # ascending along the last axis
     "one_hot",  # one element of each row 1, the others 0
+    "masked",  # every third element -inf: what is masked out before a softmax
 ]
+# What becomes of tensors that hold indices, labels or masks.
+Others = Literal[
+    "as given",
+    "reversed",  # the same entries backwards
+    "equal",  # the first entry everywhere: one label, one row of a table
+    "sorted",
+    "inverted",  # masks alone: the opposite
+    "all",  # masks alone: everything true
+    "none",  # masks alone: everything false
+    "row_none",  # masks alone: the first row false
+]
+# What becomes of one input's shape where a forward broadcasts.
+Broadcast = Literal[
+    "axis 0", "axis 1", "axis 2", "axis 3",  # this axis becomes 1
+    "leading",  # the first axis is taken away
+    "single",  # one element
+    "full",  # the shape of the largest input
+    "raised",  # a leading axis of size 2 more
+]  # fmt: skip
 CotangentKind = Literal[
     "random",
     "ones",
@@ -56,6 +76,7 @@ Sequence = Literal[
     "used_twice",  # f(x) + f(x) in one graph
     "inference_first",  # a call under no_grad before
     "other_thread",  # backward is called from another thread
+    "after_update",  # a call with other values in the same memory before: what an optimiser does between steps
 ]
 
 
@@ -83,15 +104,20 @@ class Situation:
     """One call and one pull-back; the defaults are the ordinary ones.
 
     `resize`: each dimension of the first size, in every tensor, gets the second (equal sizes are taken to be the same
-    dimension). `rank`: 1 puts a dimension of size 2 in front of every tensor that has the highest rank, -1 takes the
-    first index of their leading dimension. `wanted`: the numbers of the inputs that require grad; None for all.
-    `alias`: inputs of the first's shape are the very same tensor. `arguments`: other values for arguments that are no
-    tensors, by position. `flags`: process-wide switches, by the names of `FLAGS`.
+    dimension). `rank`: 1 puts a dimension of size 2 in front of every tensor that has the highest rank (`rank_of`: or
+    of all, or of the first), -1 takes the first index of their leading dimension. `broadcast`: what happens to the
+    shape of single inputs, by their numbers. `others`: what happens to tensors of integers and booleans. `wanted`: the
+    numbers of the inputs that require grad; None for all. `alias`: inputs with rows of the first's length are the very
+    same tensor. `arguments`: other values for arguments that are no tensors, by position. `flags`: process-wide
+    switches, by the names of `FLAGS`.
     """
 
     values: Values = Values()
     resize: tuple[tuple[int, int], ...] = ()
     rank: int = 0
+    rank_of: Literal["highest", "all", "first"] = "highest"
+    broadcast: tuple[tuple[int, Broadcast], ...] = ()
+    others: Others = "as given"
     input_layout: Layout = "contiguous"
     cotangent: Cotangent = Cotangent()
     wanted: tuple[int, ...] | None = None
@@ -146,6 +172,7 @@ _VALUE_WORDS: Final[dict[str, str]] = {
     "zero_row": "inputs with a row of zeros",
     "sorted": "sorted inputs",
     "one_hot": "one-hot inputs",
+    "masked": "inputs of which some are -inf",
 }
 _COTANGENT_WORDS: Final[dict[str, str]] = {
     "random": "",
@@ -171,7 +198,29 @@ _SEQUENCE_WORDS: Final[dict[str, str]] = {
     "used_twice": "when it is used twice in one graph",
     "inference_first": "after a call under no_grad",
     "other_thread": "when backward runs in another thread",
+    "after_update": "after a call with other values in the same tensor",
 }
+
+
+_OTHER_WORDS: Final[dict[str, str]] = {
+    "reversed": "with indices and masks backwards",
+    "equal": "when all indices are equal",
+    "sorted": "with sorted indices",
+    "inverted": "with inverted masks",
+    "all": "with masks that are all true",
+    "none": "with masks that are all false",
+    "row_none": "with a row of a mask all false",
+}
+
+
+def _say_broadcast(number: int, what: str) -> str:
+    words = {
+        "leading": "has no leading dimension",
+        "single": "is a single element",
+        "full": "has the full shape",
+        "raised": "has one dimension more",
+    }
+    return f"when input {number} " + words.get(what, f"has size 1 in {what}")
 
 
 def _say_cotangent(situation: Situation) -> str:
@@ -198,6 +247,9 @@ def _article(layout: str) -> str:
 _WORDS: Final[dict[str, Callable[[Situation], str]]] = {
     "values": lambda s: "for " + _VALUE_WORDS[s.values.kind].format(number=s.values.number),
     "resize": lambda s: "for " + ", ".join(f"size {new} instead of {old}" for old, new in s.resize),
+    "rank_of": lambda _: "",
+    "broadcast": lambda s: ", ".join(_say_broadcast(number, what) for number, what in s.broadcast),
+    "others": lambda s: _OTHER_WORDS[s.others],
     "rank": lambda s: "with one dimension more" if s.rank > 0 else "with one dimension less",
     "input_layout": lambda s: f"for {_article(s.input_layout)} input",
     "cotangent": _say_cotangent,

@@ -15,7 +15,15 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
-from gradproof_probe.gradients.making import changed_rank, laid_out, make_cotangent, make_values, resized
+from gradproof_probe.gradients.making import (
+    broadcastable,
+    changed_rank,
+    laid_out,
+    make_cotangent,
+    make_values,
+    other_entries,
+    resized,
+)
 from gradproof_probe.gradients.situations import ORDINARY, Situation
 from gradproof_probe.seeding import reseed
 from gradproof_probe.trees import tensors
@@ -76,6 +84,8 @@ class Subject:
         )
         self.names = [names[index] if index < len(names) else f"input {index}" for index in self.positions]
         self.writes = False
+        # Whether -inf is a value that its callers give: what is masked out before a softmax.
+        self.masks = False
         self.random = True
         self.calls = 0
         self._made: dict[tuple[Any, ...], list[Any]] = {}
@@ -96,7 +106,16 @@ class Subject:
 
     def make(self, situation: Situation) -> list[Any]:
         """Arguments for it, contiguous and without grad. Raises `NotApplicableError`. Not to be written to."""
-        key = (situation.values, situation.resize, situation.rank, situation.dtype, repr(situation.arguments))
+        key = (
+            situation.values,
+            situation.resize,
+            situation.rank,
+            situation.rank_of,
+            situation.broadcast,
+            situation.others,
+            situation.dtype,
+            repr(situation.arguments),
+        )
         made = self._made.get(key)
         if made is None:
             made = self._make(situation)
@@ -109,7 +128,10 @@ class Subject:
         ranks = [item.dim() for item in self.args if isinstance(item, torch.Tensor)]
         highest = max(ranks, default=0)
         replaced = dict(situation.arguments)
+        shaped = {self.positions[number]: what for number, what in situation.broadcast if number < len(self.positions)}
+        largest = max((self.args[p] for p in self.positions), key=lambda item: item.numel())
         made: list[Any] = []
+        changed = not (shaped or situation.others != "as given")
         values = situation.values
         for index, item in enumerate(self.args):
             if not isinstance(item, torch.Tensor):
@@ -118,7 +140,13 @@ class Subject:
             tensor = item
             if situation.resize:
                 tensor = resized(tensor, situation.resize, self.seed + index)
-            if situation.rank and tensor.dim() == highest:
+            if index in shaped:
+                tensor = broadcastable(shaped[index], tensor, largest)
+                changed = changed or tensor.shape != item.shape
+            if situation.others != "as given" and not is_differentiable(tensor):
+                tensor = other_entries(situation.others, tensor) if tensor.layout == torch.strided else tensor
+                changed = changed or not torch.equal(tensor, item)
+            if situation.rank and _raised(situation.rank_of, index, tensor, highest):
                 if tensor.dim() + situation.rank < 1:
                     raise NotApplicableError("there is no dimension to take away")
                 tensor = changed_rank(tensor, situation.rank)
@@ -136,6 +164,8 @@ class Subject:
                         tensor = tensor.to(wanted)
                 tensor = tensor.contiguous()
             made.append(tensor)
+        if not changed:
+            raise NotApplicableError("nothing can be changed so")
         if values.kind != "ordinary" and all(
             made[p].shape == self.args[p].shape and torch.equal(made[p], self.args[p].to(made[p].dtype))
             for p in self.positions
@@ -184,7 +214,8 @@ class Subject:
         for ordinal, position in enumerate(self.positions):
             item = found[position]
             if alias:
-                key = (tuple(item.shape), item.dtype)
+                # The same rows in another number are the same tensor too, where the forward takes them.
+                key = (item.dim(), item.shape[-1] if item.dim() else 0, item.dtype)
                 if key in shared:
                     found[position] = shared[key]
                     continue
@@ -233,7 +264,11 @@ class Subject:
             leaves = self.leaves(made, situation.wanted, alias=situation.alias)
             if situation.sequence in ("after_another", "inference_first", "repeated"):
                 self._before(made, situation)
+            if situation.sequence == "after_update":
+                leaves = self._updated(made, situation)
             given = self.given(leaves, situation)
+            if situation.sequence == "interleaved":
+                self.forward(self.given(self.leaves(self.other(made), situation.wanted), situation))
             with autocast(situation.autocast != ""):
                 outputs = self.forward(given)
             outputs = self._between(outputs, given, made, situation)
@@ -264,14 +299,33 @@ class Subject:
             again = self.leaves(inputs, situation.wanted, alias=situation.alias)
             self.pull_from(self.forward(self.given(again, situation)), again, ORDINARY)
 
+    def _updated(self, made: Sequence[Any], situation: Situation) -> list[Any]:
+        """Leaves that held other values in a call before."""
+        leaves = self.leaves(
+            [item.clone() if isinstance(item, torch.Tensor) else item for item in self.other(made)],
+            situation.wanted,
+            alias=situation.alias,
+        )
+        self.pull_from(self.forward(self.given(leaves, situation)), leaves, ORDINARY)
+        with torch.no_grad():
+            for position in self.positions:
+                leaves[position].copy_(made[position])
+        found = list(made)
+        for position in self.positions:
+            found[position] = leaves[position]
+        return found
+
     def _between(
         self, outputs: list[torch.Tensor], given: Sequence[Any], made: Sequence[Any], situation: Situation
     ) -> list[torch.Tensor]:
         """What happens after forward and before backward."""
         match situation.sequence:
             case "interleaved":
+                # Two more are under way, and the last of them goes back first.
                 others = self.leaves(self.other(made), situation.wanted, alias=situation.alias)
                 self.forward(self.given(others, situation))
+                others = self.leaves(self.other(self.other(made)), situation.wanted, alias=situation.alias)
+                self.pull_from(self.forward(self.given(others, situation)), others, ORDINARY)
             case "output_written":
                 with torch.no_grad():
                     for output in outputs:
@@ -408,11 +462,18 @@ def within_domain(made: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     if given.is_complex() or not given.numel() or float(given.min()) < 0:
         return made
     made = made.abs()
+    if not bool(torch.isfinite(made).all()):
+        return given
     if float(given.max()) <= 1 and float(made.max()) > 1:
         return given if given.shape == made.shape else made.clamp(max=1)
-    if float(given.min()) > 0 and float(made.min()) == 0:
-        return given if given.shape == made.shape else made.clamp(min=float(given.min()))
     return made
+
+
+def _raised(which: str, index: int, tensor: torch.Tensor, highest: int) -> bool:
+    """Whether a change of rank is meant for this argument."""
+    if which == "highest":
+        return tensor.dim() == highest
+    return which == "all" or index == 0
 
 
 def plain(situation: Situation) -> Situation:

@@ -6,6 +6,7 @@ circumstance, or finite differences where inputs are others. Every difference is
 
 from __future__ import annotations
 
+import cmath
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject,
 # Relative size of the change that a probe along a random direction must agree to where only differences are at hand.
 PROBE_RELATIVE: Final = 1e-5
 # Fields that change what is computed: their reference is another evaluation, not the same gradient in other clothes.
-COMPUTED: Final = ("values", "resize", "rank", "alias", "arguments")
+COMPUTED: Final = ("values", "resize", "rank", "alias", "arguments", "broadcast", "others")
 
 
 @dataclass(slots=True)
@@ -98,7 +99,8 @@ class Trials:
             return None
         try:
             return self._compare(situation, pull)
-        except (NotApplicableError, ForwardError, BackwardError, UnstableError):
+        except (NotApplicableError, ForwardError, BackwardError, UnstableError, RuntimeError):
+            # RuntimeError: shapes that don't fit each other, where one tensor stands for inputs of several sizes.
             self.count.not_applicable += 1
             return None
 
@@ -133,7 +135,23 @@ class Trials:
             self.count.kinks += 1
         elif ruled.ruling == "unclear":
             self.count.unclear.append(situation.describe())
-        return Fault(situation, pull, reference, ruled) if ruled.ruling == "wrong" else None
+        if ruled.ruling != "wrong" or self._beside_the_domain(situation, ruled):
+            return None
+        return Fault(situation, pull, reference, ruled)
+
+    def _beside_the_domain(self, situation: Situation, ruled: Ruled) -> bool:
+        """A gradient that isn't finite at values that nobody may ever give: the search for those weighs them.
+
+        Exact zeros where all given inputs are positive, and -inf where nothing speaks of masks.
+        """
+        if cmath.isfinite(ruled.analytic):
+            return False
+        if situation.values.kind == "masked":
+            return not self._subject.masks
+        given = [self._subject.args[position] for position in self._subject.positions]
+        return situation.values.kind != "ordinary" and any(
+            not item.is_complex() and item.numel() > 0 and float(item.min()) > 0 for item in given
+        )
 
     def _align(self, situation: Situation, pull: Pull, reference: list[torch.Tensor | None]) -> None:
         """What isn't wanted, or never has a gradient, is compared with nothing."""

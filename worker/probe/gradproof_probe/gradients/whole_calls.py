@@ -65,6 +65,7 @@ class FunctionCall:
                 positions=positions,
                 base_dtype=dtype,
             )
+            subject.masks = speaks_of_masks(self.function)
             examiner = FunctionExaminer(
                 subject,
                 function=self.function,
@@ -208,6 +209,13 @@ def wanted_positions(args: Sequence[Any]) -> list[int] | None:
     """The arguments that are marked as requiring grad; None if none is."""
     marked = [index for index, item in enumerate(args) if is_differentiable(item) and item.requires_grad]
     return marked or None
+
+
+def speaks_of_masks(function: Any) -> bool:
+    """Whether forward normalises exponentials or masks something: then -inf is an ordinary value."""
+    code = getattr(inspect.unwrap(function.forward), "__code__", None)
+    names = code.co_names if code is not None else ()
+    return any("softmax" in name or "logsumexp" in name or "mask" in name or name == "inf" for name in names)
 
 
 def argument_names(function: Any) -> list[str]:

@@ -21,6 +21,8 @@ _ORDER: Final = (
     "dtype",
     "resize",
     "rank",
+    "broadcast",
+    "others",
     "values",
 )
 
@@ -34,6 +36,8 @@ _CAUSES: Final = {
     "dtype": "dtype_dependent",
     "resize": "size_dependent",
     "rank": "shape_dependent",
+    "broadcast": "shape_dependent",
+    "others": "value_dependent",
     "values": "value_dependent",
 }
 
@@ -44,6 +48,7 @@ _SEQUENCES: Final = {
     "used_twice": "state_outside_ctx",
     "inference_first": "state_outside_ctx",
     "other_thread": "state_outside_ctx",
+    "after_update": "state_outside_ctx",
     "second_backward": "backward_not_repeatable",
     "input_written": "stale_saved_value",
     "output_written": "stale_saved_value",
