@@ -172,7 +172,15 @@ def test_a_counter_is_one_that_is_written_and_a_constant_is_not() -> None:
     def constant(ctx: Any, g: torch.Tensor) -> Any:
         return (g if BLOCK > 3 else 2 * g), None, None
 
+    def refusing(ctx: Any, g: torch.Tensor) -> Any:
+        global calls  # noqa: PLW0603
+        calls += 1
+        if calls > 3:
+            raise RuntimeError
+        return g, None, None
+
     assert only(read_clues(function(counting))).quantity == "count"
+    assert only(read_clues(function(refusing))).quantity == "count"
     assert only(read_clues(function(caching))).quantity == "count"
     assert read_clues(function(constant)).found == ()
 

@@ -142,11 +142,12 @@ class Notes:
 
     def finished(self) -> Clues:
         for origin, places in self._consulted.items():
+            written = self._written.get(origin)
             # Where it is asked tells more than where it is written; once is enough.
-            unwanted = [*places[1:], self._written[origin]] if origin in self._written else places
-            for place in unwanted:
-                if place >= 0 and (origin not in self._written or place != places[0]):
-                    self._clues[place] = None
+            twice = {*places[1:], written} - set(places[:1]) if places else set()
+            unwanted = set(places) if written is None else twice
+            for place in unwanted - {-1}:
+                self._clues[place] = None
         renumbered: dict[int, int] = {}
         for place, clue in enumerate(self._clues):
             if clue is not None:
