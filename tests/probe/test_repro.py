@@ -176,6 +176,42 @@ FAULTY: dict[str, Faulty] = {
     ),
     "rank_more": Faulty(Situation(rank=1), when("x.dim() == 3"), worst={"ordinal": 0, "index": [1, 0, 1]}),
     "rank_less": Faulty(Situation(rank=-1), when("x.dim() == 1"), worst={"ordinal": 0, "index": [1]}),
+    "rank_of_the_first": Faulty(
+        Situation(rank=1, rank_of="first"),
+        "x, y = ctx.saved_tensors\nreturn g * y, g[0] * x[0]",
+        "x, y = ctx.saved_tensors\nreturn g * y, (g * x).sum(0) if x.dim() > y.dim() else g * x",
+        PRODUCT,
+        "x, y",
+        inputs=PAIR,
+        worst={"ordinal": 1, "index": [0, 1]},
+    ),
+    "broadcast": Faulty(
+        Situation(broadcast=((1, "axis 0"),)),
+        "x, y = ctx.saved_tensors\nreturn g * y, (g * x).mean(0, keepdim=True).expand(y.shape)",
+        "x, y = ctx.saved_tensors\nreturn g * y, (g * x).sum_to_size(y.shape)",
+        PRODUCT,
+        "x, y",
+        inputs=(
+            "torch.randn(4, 5)",
+            "torch.randn(4, 5)",
+        ),
+        worst={"ordinal": 1, "index": [0, 1]},
+    ),
+    "others": Faulty(
+        Situation(others="equal"),
+        "i, = ctx.saved_tensors\nout = g.new_zeros(4, 5)\nout[i] = g\nreturn out, None",
+        "i, = ctx.saved_tensors\nreturn g.new_zeros(4, 5).index_add(0, i, g), None",
+        "ctx.save_for_backward(i)\nreturn x[i]",
+        "x, i",
+        inputs=("torch.randn(4, 5)", "torch.tensor([2, 1, 3])"),
+        worst={"ordinal": 0, "index": [2, 1]},
+    ),
+    "values_masked": Faulty(
+        Situation(values=Values("masked")),
+        "y, = ctx.saved_tensors\nreturn y * (g - (g * y).mean(-1, keepdim=True))",
+        "y, = ctx.saved_tensors\nreturn y * (g - (g * y).sum(-1, keepdim=True))",
+        "y = x.softmax(-1)\nctx.save_for_backward(y)\nreturn y",
+    ),
     # memory
     "input_transposed": input_layout("transposed"),
     "input_strided": input_layout("strided"),
@@ -274,6 +310,12 @@ FAULTY: dict[str, Faulty] = {
         "after_another",
         "Fn.first = getattr(Fn, 'first', x.detach().clone())\nctx.save_for_backward(x)\nreturn x ** 2",
         "return 2 * Fn.first * g",
+    ),
+    "after_update": sequence(
+        "after_update",
+        "Fn.kept = getattr(Fn, 'kept', {})\nctx.at = x.data_ptr()\nFn.kept.setdefault(ctx.at, x.detach().clone())\n"
+        "return x ** 2",
+        "return 2 * Fn.kept[ctx.at] * g",
     ),
     "repeated": sequence("repeated", COUNT, when("Fn.calls > 3")),
     "second_backward": sequence(

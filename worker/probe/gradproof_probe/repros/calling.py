@@ -13,6 +13,8 @@ from gradproof_probe.gradients.situations import ORDINARY, Situation
 from gradproof_probe.repros.case import Case, comma, indented, literal
 
 REPEATS: Final = 4  # calls before the one that is looked at
+# Sequences that show what a Function keeps from other calls.
+STATE: Final = ("interleaved", "after_another", "after_update", "repeated")
 FLAGS: Final = {
     "deterministic": ("torch.use_deterministic_algorithms(True)", "torch.use_deterministic_algorithms(False)"),
     "anomaly": ("torch.autograd.set_detect_anomaly(True, check_nan=False)", "torch.autograd.set_detect_anomaly(False)"),
@@ -91,7 +93,7 @@ def inputs_text(case: Case) -> str:
     lines += [f"args[{index}] = {literal(value)}" for index, value in situation.arguments]
     if situation.values.kind != "ordinary":
         lines.append("given = list(args)")
-    lines += _of_every_tensor(situation)
+    lines += _of_every_tensor(case)
     if case.marked:
         lines += [
             "if any(marked):",
@@ -108,19 +110,34 @@ def inputs_text(case: Case) -> str:
     return "\n".join([*head, *indented([*lines, "return args"])]) + "\n"
 
 
-def _of_every_tensor(situation: Situation) -> list[str]:
-    changes = []
-    if situation.resize:
-        changes.append(f"arg = resized(arg, {situation.resize!r}, SEED + position)")
-    if situation.rank:
-        changes.append(f"arg = changed_rank(arg, {situation.rank}) if arg.dim() == highest else arg")
+def _of_every_tensor(case: Case) -> list[str]:
+    changed = case.changed
+    first, changes = [], []
+    if "resize" in changed:
+        changes.append(f"arg = resized(arg, {changed['resize']!r}, SEED + position)")
+    if "broadcast" in changed:
+        counted = "is_variable(arg) and (marked[p] or not any(marked))" if case.marked else "is_variable(arg)"
+        first += [
+            f"positions = [p for p, arg in enumerate(args) if {counted}]",
+            f"shaped = {{positions[n]: what for n, what in {changed['broadcast']!r} if n < len(positions)}}",
+            "largest = max((args[p] for p in positions), key=torch.numel)",
+        ]
+        changes += ["if position in shaped:", "    arg = broadcastable(shaped[position], arg, largest)"]
+    if "others" in changed:
+        changes += ["if not is_variable(arg):", f"    arg = other_entries({changed['others']!r}, arg)"]
+    if "rank" in changed:
+        first.append("highest = max(arg.dim() for arg in args if isinstance(arg, torch.Tensor))")
+        tests = {"highest": "arg.dim() == highest", "all": "True", "first": "position == 0"}
+        test = tests[changed.get("rank_of", "highest")]
+        changes += [f"if {test}:", f"    arg = changed_rank(arg, {changed['rank']})"]
     if not changes:
         return []
-    lines = ["for position, arg in enumerate(args):", "    if isinstance(arg, torch.Tensor):"]
-    lines += indented([*changes, "args[position] = arg"], 8)
-    if situation.rank:
-        return ["highest = max(arg.dim() for arg in args if isinstance(arg, torch.Tensor))", *lines]
-    return lines
+    return [
+        *first,
+        "for position, arg in enumerate(args):",
+        "    if isinstance(arg, torch.Tensor) and arg.layout == torch.strided:",
+        *indented([*changes, "args[position] = arg"], 8),
+    ]
 
 
 def _of_every_variable(situation: Situation) -> list[str]:
@@ -204,6 +221,8 @@ def special_text(case: Case, *, watched: bool = False) -> str:
     again = f"leaves({others}{wanted})"
     body = ["call = target()", f"args = leaves(made{wanted})", *_before(situation, again)]
     body.append(f"given = {_handed(situation)}")
+    if sequence == "interleaved":
+        body.append(f"forward(call, {again})  # other inputs")
     body += _under_autocast(["outputs = forward(call, given)"], enabled=situation.autocast != "")
     body += [*_between(sequence, again), "vs = incoming(outputs)", *(_WATCHING if watched else [])]
     body += _under_autocast(_backward(sequence, watched=watched), enabled=situation.autocast == "throughout")
@@ -216,8 +235,8 @@ def special_text(case: Case, *, watched: bool = False) -> str:
 
 
 def _handed(situation: Situation) -> str:
-    # The clone of an expanded tensor has memory of its own.
-    if situation.input_layout == "expanded":
+    # The clone of an expanded tensor has memory of its own, and state may hang on the very tensors.
+    if situation.input_layout == "expanded" or situation.sequence in STATE:
         return "args"
     return "handed(args)" if situation.input_layout == "contiguous" else f"handed(args, {situation.input_layout})"
 
@@ -226,20 +245,42 @@ def _before(situation: Situation, again: str) -> list[str]:
     sequence = situation.sequence
     if sequence == "inference_first":
         return ["with torch.no_grad():", "    forward(call, handed(leaves(made, wanted=())))"]
+    if sequence == "after_update":
+        return _updated(situation)
     if sequence not in ("after_another", "repeated"):
         return []
     lines = [
         f"earlier = {again}",
-        "outputs = forward(call, handed(earlier))",
+        "outputs = forward(call, earlier)",
         f"vs = [{cotangent_text('random', 0.0)} for i, o in enumerate(outputs)]",
         "gradients(outputs, earlier, vs)",
     ]
     return lines if sequence == "after_another" else [f"for _ in range({REPEATS}):", *indented(lines)]
 
 
+def _updated(situation: Situation) -> list[str]:
+    """The same leaves held other values in a call before, as under an optimiser."""
+    others = "[arg.clone() if is_variable(arg) else arg for arg in other_values(made)]"
+    wanted = "" if situation.wanted is None else f", wanted={situation.wanted!r}"
+    return [
+        f"args = leaves({f'shared({others})' if situation.alias else others}{wanted})",
+        "outputs = forward(call, args)",
+        f"gradients(outputs, args, [{cotangent_text('random', 0.0)} for i, o in enumerate(outputs)])",
+        "with torch.no_grad():",
+        "    for arg, value in zip(variables(args), variables(made)):",
+        "        arg.copy_(value)",
+    ]
+
+
 def _between(sequence: str, again: str) -> list[str]:
     if sequence == "interleaved":
-        return [f"forward(call, handed({again}))  # other inputs"]
+        # Two more are under way, and the last of them goes back first.
+        return [
+            f"forward(call, {again})",
+            f"last = {again.replace('other_values(made)', 'other_values(other_values(made))')}",
+            "results = forward(call, last)",
+            f"gradients(results, last, [{cotangent_text('random', 0.0)} for i, o in enumerate(results)])",
+        ]
     if sequence in ("output_written", "input_written"):
         what = "outputs" if sequence == "output_written" else "variables(given)"
         lines = [f"    for t in {what}:", "        if t.requires_grad:", "            t.mul_(0.5).add_(1)"]

@@ -39,6 +39,11 @@ class Case:
         return "float32" if self.single else "float64"
 
     @property
+    def changed(self) -> dict[str, Any]:
+        """What differs from the ordinary situation."""
+        return {name: getattr(self.situation, name) for name in self.situation.changed()}
+
+    @property
     def marked(self) -> bool:
         """Whether some arguments may be marked as requiring grad: then the others are constants."""
         return self.inside is not None or any("requires_grad" in item for item in self.recipe.inputs)

@@ -95,9 +95,9 @@ def leaves(args: Sequence[Any], wanted: Sequence[int] | None = None) -> list[Any
 
 
 def shared(args: Sequence[Any]) -> list[Any]:
-    """The first variable of each shape in the place of all others of that shape."""
+    """The first variable of each rank and length of rows in the place of all others like it."""
     first: dict[Any, torch.Tensor] = {}
-    return [first.setdefault((arg.shape, arg.dtype), arg) if is_variable(arg) else arg for arg in args]
+    return [first.setdefault((arg.dim(), arg.shape[-1:], arg.dtype), arg) if is_variable(arg) else arg for arg in args]
 
 
 def distinct(args: Sequence[Any]) -> list[int]:
@@ -132,7 +132,8 @@ def gradients(
     pairs = [(o, v) for o, v in zip(outputs, incoming, strict=True) if v is not None and o.requires_grad and o.numel()]
     wanted = list(dict.fromkeys(arg for arg in variables(args) if arg.requires_grad))
     found = torch.autograd.grad([o for o, _ in pairs], wanted, [v for _, v in pairs], allow_unused=True, **options)
-    by_leaf = dict(zip(map(id, wanted), found, strict=True))
+    dense = [g.to_dense() if g is not None and g.layout != torch.strided else g for g in found]
+    by_leaf = dict(zip(map(id, wanted), dense, strict=True))
     return [by_leaf.get(id(arg)) for arg in variables(args)]
 
 
@@ -153,17 +154,21 @@ def in_another_thread(work: Callable[[], Any]) -> Any:
     return result[0]
 
 
-def derivative(change: Callable[[float], float], size: float, shares: Sequence[float]) -> tuple[float, float]:
-    """Of f at 0, where change(h) = f(h) - f(-h): central differences, extrapolated, and what the last step changed.
+def derivative(
+    change: Callable[[float], float], size: float, shares: Sequence[float], rounding: float
+) -> tuple[float, float]:
+    """Of f at 0, where change(h) = f(h) - f(-h): central differences, extrapolated, and what they are off by.
 
-    Several steps, each a share of `size`; the one whose extrapolation changes least is taken.
+    Several steps, each a share of `size`. Off by what the last extrapolation changed and by what `rounding` of f makes
+    of it; the best one is taken.
     """
     best = (float("nan"), float("inf"))
     for share in shares:
         wide, middle, narrow = (change(share * size / n) / (2 * share * size / n) for n in (1, 2, 4))
         rough, fine = middle + (middle - wide) / 3, narrow + (narrow - middle) / 3
-        if abs(fine - rough) < best[1]:
-            best = (fine + (fine - rough) / 15, abs(fine - rough))
+        error = abs(fine - rough) + rounding / (share * size)
+        if error < best[1]:
+            best = (fine + (fine - rough) / 15, error)
     return best
 
 
@@ -179,8 +184,18 @@ def weighted_change(
     return total
 
 
+def rounding_of(weights: Sequence[torch.Tensor | None], values: Sequence[torch.Tensor | None]) -> float:
+    """By how much weights . values may be off for rounding alone: two units of each term."""
+    total = 0.0
+    for weight, value in zip(weights, values, strict=True):
+        if weight is not None and value is not None:
+            terms = (weight.detach().abs() * value.detach().abs()).double()
+            total += 2 * torch.finfo(value.dtype).eps * float(terms.nan_to_num(0.0, 0.0, 0.0).sum())
+    return total
+
+
 def root_mean_square(tensor: torch.Tensor) -> float:
-    return float(tensor.detach().abs().double().square().mean().sqrt()) or 0.1
+    return float(tensor.detach().abs().double().nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()) or 0.1
 
 
 def farthest(

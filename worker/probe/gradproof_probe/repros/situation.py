@@ -27,6 +27,14 @@ from gradproof_probe.request import Target
 # Causes that are about what backward writes to, not about one coordinate.
 WRITES: Final = ("grad_output_mutated", "saved_tensor_mutated", "backward_not_repeatable")
 
+# Fields of a situation that a script can repeat. One that isn't among them gets no script rather than a wrong one.
+KNOWN: Final = frozenset(
+    (
+        *("values", "resize", "rank", "rank_of", "broadcast", "others", "input_layout", "cotangent", "wanted", "dtype"),
+        *("autocast", "alias", "sequence", "arguments", "flags"),
+    )
+)
+
 _HEAD: Final = '''"""{summary}
 
 {words}. Found with torch {version}, seed {seed}. It needs torch and the repository, nothing else:
@@ -92,7 +100,7 @@ def situation_repro(
     coordinate itself, or takes all at once. `single`: the target can't run in float64. `inside`: the situation is one
     of a Function that the target goes through, with the arguments that the target gives it.
     """
-    if any(literal(value) is None for _, value in situation.arguments):
+    if not KNOWN.issuperset(situation.changed()) or any(literal(value) is None for _, value in situation.arguments):
         return None
     if worst is not None and worst.get("kind") == "parameter":
         return None  # a situation is one of a call's arguments
