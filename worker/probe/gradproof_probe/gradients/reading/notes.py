@@ -142,10 +142,11 @@ class Notes:
 
     def finished(self) -> Clues:
         for origin, places in self._consulted.items():
-            written = self._written.get(origin)
+            if not places:
+                continue
             # Where it is asked tells more than where it is written; once is enough.
-            twice = {*places[1:], written} - set(places[:1]) if places else set()
-            unwanted = set(places) if written is None else twice
+            again = {*places[1:], self._written.get(origin, -1)} - {places[0]}
+            unwanted = again if origin in self._written else set(places)
             for place in unwanted - {-1}:
                 self._clues[place] = None
         renumbered: dict[int, int] = {}
