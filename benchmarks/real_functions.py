@@ -978,6 +978,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packages", nargs="*", metavar="PACKAGE")
     parser.add_argument("--wheels", type=Path, help="where wheels lie, and are put when they are missing")
+    parser.add_argument("--markdown", action="store_true", help="the table as docs/real-functions.md has it")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     if asked.measure:
@@ -990,7 +991,7 @@ def main(arguments: list[str]) -> int:
             cases = [case for case in CASES if case.package == package]
             for row in run(wheels, package, cases):
                 rows.append(row)
-                _print(row)
+                (_print_markdown if asked.markdown else _print)(row)
     counts = Counter(judgement(row) for row in rows)
     stock = Counter((row["truth"], str(row.get("gradcheck", "none")).partition(":")[0]) for row in rows)
     print("\n" + ", ".join(f"{count} {name}" for name, count in counts.most_common()))
@@ -1001,9 +1002,28 @@ def main(arguments: list[str]) -> int:
     return 1 if counts["FALSE FAIL"] or counts["UNSTABLE"] else 0
 
 
+def _name(row: dict[str, Any]) -> str:
+    """What the tables call a case: a Function, or what its note begins with."""
+    return str(row["target"]) if len(row["target"]) <= 34 else str(row["note"]).partition(":")[0]
+
+
+def _causes(row: dict[str, Any]) -> str:
+    return ", ".join(failure["cause"] for failure in row.get("failures", ()))
+
+
+def _print_markdown(row: dict[str, Any]) -> None:
+    package = f"{row['package']} {PACKAGES[row['package']].version}"
+    stock = str(row.get("gradcheck", "")).partition(":")[0]
+    milliseconds = f"{row['ms']:.0f}" if "ms" in row else ""
+    print(
+        f"| {package} | `{_name(row)}` | {row['truth']} | {row['verdict']} | {_causes(row)} | {judgement(row)} | "
+        f"{stock} | {milliseconds} |",
+        flush=True,
+    )
+
+
 def _print(row: dict[str, Any]) -> None:
-    name = row["target"] if len(row["target"]) <= 34 else row["note"].partition(":")[0]
-    cause = ", ".join(failure["cause"] for failure in row.get("failures", ()))
+    name, cause = _name(row), _causes(row)
     milliseconds = f"{row['ms']:.0f} ms" if "ms" in row else ""
     stock = str(row.get("gradcheck", "")).partition(":")[0]
     print(
