@@ -99,7 +99,7 @@ def inputs_text(case: Case) -> str:
             "if any(marked):",
             "    args = [Constant(arg) if is_variable(arg) and not m else arg for arg, m in zip(args, marked)]",
         ]
-    lines += _of_every_variable(situation)
+    lines += _of_every_variable(case)
     if situation.alias:
         lines.append("args = shared(args)")
     words = replace(
@@ -140,14 +140,19 @@ def _of_every_tensor(case: Case) -> list[str]:
     ]
 
 
-def _of_every_variable(situation: Situation) -> list[str]:
+def _of_every_variable(case: Case) -> list[str]:
+    situation = case.situation
     values = situation.values
     changes = []
     if values.kind != "ordinary":
         made = f"arg = within_domain({values_text(values.kind, values.number)}, given[position])"
         changes += [made] if values.only is None else [f"if number == {values.only}:", f"    {made}"]
-    if situation.dtype != "float64":
-        changes.append(f"arg = own(arg, torch.{situation.dtype})")
+    if case.narrow and situation.dtype != "float64":
+        made = f"arg = own(arg, torch.{situation.dtype})"
+        only = case.changed.get("dtype_of")
+        changes += [made] if only is None else [f"if number == {only}:", f"    {made}"]
+    elif situation.dtype != "float64":
+        changes.append("arg = arg if arg.is_complex() else made_complex(arg)")
     if situation.input_layout != "contiguous":
         changes.append(f"arg = {situation.input_layout}(arg.contiguous())")
     if not changes:
@@ -224,7 +229,7 @@ def special_text(case: Case, *, watched: bool = False) -> str:
     if sequence == "interleaved":
         body.append(f"forward(call, {again})  # other inputs")
     body += _under_autocast(["outputs = forward(call, given)"], enabled=situation.autocast != "")
-    body += [*_between(sequence, again), "vs = incoming(outputs)", *(_WATCHING if watched else [])]
+    body += [*_between(case, again), "vs = incoming(outputs)", *(_WATCHING if watched else [])]
     body += _under_autocast(_backward(sequence, watched=watched), enabled=situation.autocast == "throughout")
     body.append("return found, watched, outputs, args" if watched else "return found, vs")
     if situation.flags:
@@ -272,7 +277,8 @@ def _updated(situation: Situation) -> list[str]:
     ]
 
 
-def _between(sequence: str, again: str) -> list[str]:
+def _between(case: Case, again: str) -> list[str]:
+    sequence, written = case.situation.sequence, case.changed.get("written")
     if sequence == "interleaved":
         # Two more are under way, and the last of them goes back first.
         return [
@@ -280,6 +286,12 @@ def _between(sequence: str, again: str) -> list[str]:
             f"last = {again.replace('other_values(made)', 'other_values(other_values(made))')}",
             "results = forward(call, last)",
             f"gradients(results, last, [{cotangent_text('random', 0.0)} for i, o in enumerate(results)])",
+        ]
+    if sequence == "input_written" and written is not None:
+        return [
+            f"t = given[{written}]",
+            "with torch.no_grad():",
+            "    t.mul_(0.5).add_(1) if is_variable(t) else t.copy_(t.flip(tuple(range(t.dim()))))",
         ]
     if sequence in ("output_written", "input_written"):
         what = "outputs" if sequence == "output_written" else "variables(given)"

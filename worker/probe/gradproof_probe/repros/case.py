@@ -50,7 +50,7 @@ class Case:
 
     @property
     def narrow(self) -> bool:
-        return self.situation.dtype != "float64" or self.situation.autocast != ""
+        return self.situation.dtype in ("float32", "float16", "bfloat16") or self.situation.autocast != ""
 
     @property
     def same_call(self) -> bool:

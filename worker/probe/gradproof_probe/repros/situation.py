@@ -31,7 +31,7 @@ WRITES: Final = ("grad_output_mutated", "saved_tensor_mutated", "backward_not_re
 KNOWN: Final = frozenset(
     (
         *("values", "resize", "rank", "rank_of", "broadcast", "others", "input_layout", "cotangent", "wanted", "dtype"),
-        *("autocast", "alias", "sequence", "arguments", "flags"),
+        *("dtype_of", "autocast", "alias", "sequence", "written", "arguments", "flags"),
     )
 )
 
