@@ -29,7 +29,6 @@ SEQUENCES: Final = (
     Situation(sequence="create_graph"),
     Situation(sequence="other_seed"),
     Situation(sequence="used_twice"),
-    Situation(sequence="input_written"),
     Situation(sequence="output_written"),
 )
 VALUES: Final = (
@@ -48,7 +47,22 @@ VALUES: Final = (
     Values("one_hot"),
     Values("masked"),
 )
-OTHERS: Final[tuple[Others, ...]] = ("reversed", "equal", "sorted", "inverted", "all", "none", "row_none")
+FLAGS: Final = (
+    Situation(flags=("deterministic",)),
+    Situation(flags=("anomaly",)),
+    Situation(flags=("float32_precision_high",)),
+)
+OTHERS: Final[tuple[Others, ...]] = (
+    "reversed",
+    "equal",
+    "sorted",
+    "zeros",
+    "distinct",
+    "inverted",
+    "all",
+    "none",
+    "row_none",
+)
 BROADCASTS: Final[tuple[Broadcast, ...]] = (
     "full", "axis 0", "axis 1", "axis 2", "axis 3", "leading", "single", "raised",
 )  # fmt: skip
@@ -100,6 +114,12 @@ def layouts(inputs: Sequence[torch.Tensor]) -> list[Situation]:
     return found
 
 
+def written(args: Sequence[Any]) -> list[Situation]:
+    """Each tensor among the arguments written to between forward and backward, by itself: the others stay whole."""
+    tensors = [index for index, item in enumerate(args) if isinstance(item, torch.Tensor) and item.numel()]
+    return [Situation(sequence="input_written", written=index) for index in tensors]
+
+
 def others(tensors: Sequence[torch.Tensor]) -> list[Situation]:
     """Other entries in tensors of integers and booleans."""
     masks = any(item.dtype == torch.bool for item in tensors)
@@ -110,8 +130,7 @@ def others(tensors: Sequence[torch.Tensor]) -> list[Situation]:
 
 def broadcasts(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> list[Situation]:
     """Each of several inputs in each shape that may broadcast with the others."""
-    # A loss takes the mean over what it is given; that its arguments may broadcast is no part of what it promises.
-    if len(inputs) < 2 or all(output.dim() == 0 for output in outputs):
+    if len(inputs) < 2 or not _broadcasting(inputs, outputs):
         return []
     found = []
     for number, item in enumerate(inputs[:4]):
@@ -122,6 +141,18 @@ def broadcasts(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) 
                 continue
             found.append(Situation(broadcast=((number, what),)))
     return found
+
+
+def _broadcasting(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> bool:
+    """Whether outputs have the shape that the inputs broadcast to, as element-wise functions of several inputs have.
+
+    A loss or a filter that takes other shapes without complaint promises nothing about them.
+    """
+    try:
+        shape = torch.broadcast_shapes(*(item.shape for item in inputs))
+    except RuntimeError:
+        return False
+    return len(shape) > 0 and all(output.shape == shape for output in outputs)
 
 
 def arguments(args: Sequence[Any]) -> list[Situation]:
@@ -152,6 +183,7 @@ def sizes(inputs: Sequence[torch.Tensor]) -> list[Situation]:
     found += [Situation(resize=((length, long(inputs, length, LONG)),)) for length in _ends(inputs)]
     if len(lengths) > 1:
         found.append(Situation(resize=tuple((length, 1) for length in lengths if length != 1)))
+    found += [Situation(resize=((length, 0),)) for length in _ends(inputs)]
     return [item for item in found if item.resize and all(old != new for old, new in item.resize)]
 
 
@@ -196,6 +228,11 @@ def ranks(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> li
 def values() -> list[Situation]:
     """Other numbers in the inputs."""
     return [Situation(values=item) for item in VALUES]
+
+
+def mixed(count: int) -> list[Situation]:
+    """One input alone in float32."""
+    return [Situation(dtype="float32", dtype_of=index) for index in range(count)] if count > 1 else []
 
 
 LOW_PRECISION: Final = (

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from gradproof_probe.gradients.experiment import BackwardError, ForwardError
 from gradproof_probe.gradients.situations import ORDINARY
-from gradproof_probe.gradients.subject import Pull, Subject
+from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject
 from gradproof_probe.seeding import state, unchanged
 
 
@@ -73,6 +74,25 @@ class Watched:
         self.backward_draws = not unchanged(seeded)
         subject.random = forward_draws or self.backward_draws
         return pull
+
+    def overwritten(self, pull: Pull) -> Effect | None:
+        """Whether the gradients that were returned change when backward is called for others."""
+        subject = self._subject
+        before = [None if item is None else item.clone() for item in pull.gradients]
+        other = subject.leaves(subject.other(self._made), None)
+        try:
+            subject.pull_from(subject.forward(subject.given(other, ORDINARY)), other, ORDINARY)
+        except (ForwardError, BackwardError, NotApplicableError):
+            return None
+        for name, now, then in zip(subject.names, pull.gradients, before, strict=True):
+            if now is not None and then is not None and not _equal(now, then):
+                now.copy_(then)
+                return Effect(
+                    "state_outside_ctx",
+                    f"the gradient returned for {name} is overwritten by the next backward: it lies in memory that is "
+                    "used again; look for a buffer outside of ctx, and return memory of its own",
+                )
+        return None
 
     def nothing(self) -> Pull:
         """A pull without gradients: none was made."""

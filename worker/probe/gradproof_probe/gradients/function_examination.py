@@ -8,7 +8,7 @@ confirm; what is meant (straight-through, surrogate, reversal) is recognised and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -33,13 +33,14 @@ from gradproof_probe.gradients.probing import ROUNDING, UnstableError
 from gradproof_probe.gradients.rounding import rounded_to
 from gradproof_probe.gradients.second_order import second_order_fault
 from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
-from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject
-from gradproof_probe.gradients.trials import Fault, Trials
+from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, plain
+from gradproof_probe.gradients.trials import COMPUTED, Fault, Trials
 
 PROBES: Final = 2  # where the oracle agrees as well; three without it (checks facts 2.3)
 MANY: Final = 300_000  # elements beyond which it isn't made larger still
 SMALL: Final = 32  # rows and columns of a Jacobian that is kept as a picture
 
+PullBack = Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
 Scope = Literal["all", "first_order", "second_order"]
 
 
@@ -80,6 +81,7 @@ class FunctionExaminer:
         self._tolerance = Tolerance.of(subject.base_dtype)
         self._narrow: torch.dtype | None = None
         self._backward_draws = False
+        self._oracle_holds = False
         self._coverage = LineCoverage([function.backward] if function is not None else [])  # type: ignore[attr-defined]
 
     def examine(self, scope: Scope = "all") -> Examination:
@@ -103,7 +105,9 @@ class FunctionExaminer:
         if effect is not None:
             return effect
         reference = self._oracle(ordinary)
+        self._oracle_holds = bool(reference)
         problem = self._judge_ordinary(ordinary, reference)
+        self._oracle_holds = bool(reference)
         if problem is not None:
             return problem
         trials = Trials(
@@ -119,11 +123,13 @@ class FunctionExaminer:
             if fault is not None:
                 return self._named(fault)
             if self._function is not None and self._thorough and not self._single:
-                other = forward_mode_fault(self._function, subject, ordinary) or batched_fault(self._function, subject)
+                other = forward_mode_fault(self._function, subject, self._further()) or batched_fault(
+                    self._function, subject
+                )
                 if other is not None:
                     return self._result("fail", other.cause, other.text, other.numbers)
         if scope != "first_order" and not self._single:
-            second = second_order_fault(subject, self._judge, oracle=bool(reference))
+            second = second_order_fault(subject, self._judge, self._further(), oracle=bool(reference))
             self._evidence["second_order"] = second.outcome
             if second.text and not second.fault:
                 self._evidence["second_order_reason"] = second.text
@@ -150,7 +156,7 @@ class FunctionExaminer:
             raise NeedsOtherExaminationError("two evaluations with the same inputs and seeds differ")
         pull = watched.pull()
         self._backward_draws = watched.backward_draws
-        effect = watched.after_backward(pull)
+        effect = watched.after_backward(pull) or watched.overwritten(pull)
         if effect is not None:
             return pull, self._result("fail", effect.cause, effect.text, effect.numbers)
         if not any(gradient is not None for gradient in pull.gradients):
@@ -363,12 +369,15 @@ class FunctionExaminer:
             battery.pulls(ordinary.outputs),
             battery.subsets(len(inputs)),
             battery.SEQUENCES,
+            battery.written(subject.args),
         ]
         if subject.random:
             groups.insert(0, [Situation(sequence="other_seed")])
         if self._thorough:
             groups += [
                 _every_rank(self._steered),
+                [Situation(dtype="complex128")] if subject.complex_too else [],
+                battery.FLAGS,
                 battery.layouts(inputs),
                 battery.values(),
                 battery.others(tensors),
@@ -396,6 +405,21 @@ class FunctionExaminer:
         if trials.stopped:
             self._evidence["stopped"] = "the time limit was near"
         return fault
+
+    def _further(self) -> list[Situation]:
+        """Where other derivatives than the first are looked at as well: other values, sizes and arguments."""
+        subject = self._subject
+        if not self._thorough or subject.elements > MANY:
+            return []
+        tensors = [item for item in subject.args if isinstance(item, torch.Tensor)]
+        computed = [
+            item
+            for item in _every_rank(self._steered)
+            if set(item.changed()) <= {*COMPUTED, "rank_of"} and not item.alias
+        ]
+        values = [item for item in battery.values() if item.values.kind in ("scaled", "negative", "some_zero")]
+        sizes = [item for item in battery.sizes(tensors) if all(0 < new <= old + 1 for old, new in item.resize)]
+        return [*computed[:16], *battery.arguments(subject.args)[:4], *values, *sizes[:4]]
 
     def _passed(self, trials: Trials, *, oracle: bool) -> Examination:
         return self._result(
@@ -446,7 +470,22 @@ class FunctionExaminer:
             cotangents=tuple(item.detach() for item in fault.pull.cotangents),
             outputs=tuple(item.detach() for item in fault.pull.outputs),
             situation=fault.situation,
+            pull_back=self._pulling_back(fault, [pair.ordinal for pair in pairs]),
         )
+
+    def _pulling_back(self, fault: Fault, ordinals: Sequence[int]) -> PullBack | None:
+        """What the right gradients would be for other cotangents, where the oracle is valid."""
+        subject = self._subject
+        if subject.seen_through is None or not self._oracle_holds:
+            return None
+        situation = plain(fault.situation)
+
+        def pull_back(cotangents: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+            made = subject.make(situation)
+            found = subject.reference(situation, cotangents)
+            return tuple(_filled(found[index], made[subject.positions[index]]) for index in ordinals)
+
+        return pull_back
 
     # -- results
 

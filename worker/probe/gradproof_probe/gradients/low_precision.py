@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.gradients.battery import LOW_PRECISION
+from gradproof_probe.gradients.battery import LOW_PRECISION, mixed
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
 from gradproof_probe.gradients.judging import Judge, Ruled
 from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
@@ -36,7 +36,7 @@ def dtype_fault(
     """The first type in which the gradient is wrong. Every error counts only if it shows with other values too."""
     if subject.elements > LARGEST or judge.rounding > 1e-9 or subject.random:
         return None
-    for situation in situations:
+    for situation in [*situations, *mixed(len(subject.positions))]:
         if time.monotonic() > deadline:
             return None
         trials.count.tried += 1

@@ -201,10 +201,15 @@ def other_entries(kind: str, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.reshape(-1).sort().values.reshape(tensor.shape)
     if kind == "inverted":
         return ~tensor
+    if kind == "distinct":
+        highest = max(int(tensor.max()), 0)
+        return (torch.arange(tensor.numel()) % (highest + 1)).to(tensor.dtype).reshape(tensor.shape)
     made = tensor.clone(memory_format=torch.contiguous_format)
     if kind == "row_none":
         made.view(-1, tensor.shape[-1] if tensor.dim() else 1)[0] = False
         return made
+    if kind == "zeros":
+        return made.zero_()
     return made.fill_(made.view(-1)[0] if kind == "equal" else kind == "all")
 
 
@@ -223,6 +228,11 @@ def broadcastable(what: str, tensor: torch.Tensor, largest: torch.Tensor) -> tor
         return drawn_in(tensor.expand(largest.shape), 3).contiguous()
     axis = int(what.removeprefix("axis "))
     return tensor.narrow(axis, 0, 1).clone() if axis < tensor.dim() and tensor.shape[axis] > 1 else tensor
+
+
+def made_complex(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor whose real part is the given one, and the imaginary part half of it backwards."""
+    return torch.complex(tensor, 0.5 * tensor.flip(tuple(range(tensor.dim()))))
 
 
 def around(number: float, like: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ Both are opt-in: a Function without `jvp`, `vmap` or `generate_vmap_rule` raises
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from torch.autograd import forward_ad
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError, rms
 from gradproof_probe.gradients.judging import Tolerance, differs
 from gradproof_probe.gradients.making import random_normal
-from gradproof_probe.gradients.situations import ORDINARY
+from gradproof_probe.gradients.situations import ORDINARY, Situation
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject
 
 # jvp and vjp of one function agree to 6e-15 (checks facts 2.2); hand-written ones sum in another order.
@@ -29,19 +30,32 @@ class ModeFault:
     numbers: dict[str, Any] = field(default_factory=dict)
 
 
-def forward_mode_fault(function: Any, subject: Subject, ordinary: Pull) -> ModeFault | None:
-    """v·(jvp u) against (vjp v)·u, whose vjp is known to be right."""
+def forward_mode_fault(function: Any, subject: Subject, further: Sequence[Situation] = ()) -> ModeFault | None:
+    """v·(jvp u) against (vjp v)·u, whose vjp is known to be right; u in all variables, then in each alone."""
     if function.jvp is torch.autograd.Function.jvp or subject.random:
         return None
-    made = subject.make(ORDINARY)
-    live = [
-        (position, gradient)
-        for position, gradient in zip(subject.positions, ordinary.gradients, strict=True)
-        if gradient is not None
-    ]
+    for situation in (ORDINARY, *further):
+        try:
+            pull = subject.pull(situation)
+        except (ForwardError, BackwardError, NotApplicableError, RuntimeError):
+            continue
+        if not all(bool(torch.isfinite(output).all()) for output in pull.outputs):
+            continue
+        live = [index for index, gradient in enumerate(pull.gradients) if gradient is not None]
+        choices = [live, *([[index] for index in live] if len(live) > 1 else [])]
+        for chosen in choices:
+            found = _pushed(subject, situation, pull, chosen)
+            if found is not None and (situation == ORDINARY or found.numbers):
+                return found
+    return None
+
+
+def _pushed(subject: Subject, situation: Situation, pull: Pull, chosen: Sequence[int]) -> ModeFault | None:
+    made = subject.make(situation)
+    positions = [subject.positions[index] for index in chosen]
     directions = {
         position: rms(made[position]) * random_normal(made[position], subject.seed + 41 + position)
-        for position, _ in live
+        for position in positions
     }
     try:
         with forward_ad.dual_level():
@@ -56,16 +70,22 @@ def forward_mode_fault(function: Any, subject: Subject, ordinary: Pull) -> ModeF
         return ModeFault("forward_mode", f"jvp raises {type(raised).__name__}: {' '.join(str(raised).split())[:300]}")
     pushed = sum(
         _product(cotangent, tangent)
-        for cotangent, tangent in zip(ordinary.cotangents, tangents, strict=True)
+        for cotangent, tangent in zip(pull.cotangents, tangents, strict=True)
         if tangent is not None
     )
-    pulled = sum(_product(gradient, directions[position]) for position, gradient in live)
-    size = sum(abs(_product(gradient.abs(), directions[position].abs())) for position, gradient in live)
+    gradients = [(position, pull.gradients[index]) for position, index in zip(positions, chosen, strict=True)]
+    pulled = sum(_product(gradient, directions[position]) for position, gradient in gradients if gradient is not None)
+    size = sum(
+        _product(gradient.abs(), directions[position].abs()) for position, gradient in gradients if gradient is not None
+    )
     if abs(pushed - pulled) <= RELATIVE * size:
         return None
+    where = situation.describe()
+    alone = f", with a tangent for {subject.names[chosen[0]]} alone" if len(chosen) < len(pull.gradients) else ""
     return ModeFault(
         "forward_mode",
-        f"jvp is not the transpose of backward, which is right: v·jvp(u) = {pushed:.6g}, backward(v)·u = {pulled:.6g}",
+        f"jvp is not the transpose of backward, which is right{' ' + where if where else ''}{alone}: v·jvp(u) = "
+        f"{pushed:.6g}, backward(v)·u = {pulled:.6g}",
         {"jvp": pushed, "vjp": pulled},
     )
 

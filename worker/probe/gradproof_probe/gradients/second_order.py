@@ -15,15 +15,16 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError, rms
-from gradproof_probe.gradients.judging import Judge, Tolerance, differs
+from gradproof_probe.gradients.judging import Judge, Tolerance, differs, largest
 from gradproof_probe.gradients.making import random_normal
 from gradproof_probe.gradients.probing import UnstableError, ridders
-from gradproof_probe.gradients.situations import ORDINARY
+from gradproof_probe.gradients.situations import ORDINARY, Situation
 from gradproof_probe.gradients.subject import NotApplicableError, Subject
 
 # Second derivatives cancel more than first ones.
 TOLERANCE: Final = Tolerance(1e-6, 1e-10)
 DIRECTIONS: Final = 2
+NOISE: Final = 1e-9  # of what second derivatives usually are here: rounding, not a derivative
 HINT: Final = (
     "look for an intermediate that forward computed and saved (backward takes it for a constant): save inputs or "
     "outputs and compute it again in backward, or mark backward @once_differentiable"
@@ -45,37 +46,57 @@ class _UnsupportedError(Exception):
     pass
 
 
-def second_order_fault(subject: Subject, judge: Judge, *, oracle: bool) -> SecondOrder:
-    """Of the ordinary call. `fault`: a wrong second derivative was shown."""
+def second_order_fault(
+    subject: Subject, judge: Judge, further: Sequence[Situation] = (), *, oracle: bool
+) -> SecondOrder:
+    """Of the ordinary call, then of `further` ones. `fault`: a wrong second derivative was shown."""
+    ordinary, natural = _second_order_in(subject, judge, ORDINARY, oracle=oracle)
+    if ordinary.outcome != "agrees" or not oracle:
+        return ordinary
+    for situation in further:
+        found, _ = _second_order_in(subject, judge, situation, natural, oracle=True)
+        # What isn't finite at other values than the given ones is looked for elsewhere, with more care.
+        if found.fault and math.isfinite(found.numbers["analytic"]):
+            return found
+    return ordinary
+
+
+def _second_order_in(
+    subject: Subject, judge: Judge, situation: Situation, natural: float = 0.0, *, oracle: bool
+) -> tuple[SecondOrder, float]:
+    """The outcome, and how large second derivatives are there. `natural`: how large they usually are."""
     try:
-        found = _gradients_of_gradients(subject, through=False)
+        found = _gradients_of_gradients(subject, situation, through=False)
     except _UnsupportedError as error:
-        return SecondOrder("not supported", str(error))
-    except (ForwardError, BackwardError, NotApplicableError) as error:
-        return SecondOrder("not supported", f"differentiating the backward raises {error}")
+        return SecondOrder("not supported", str(error)), 0.0
+    except (ForwardError, BackwardError, NotApplicableError, RuntimeError) as error:
+        return SecondOrder("not supported", f"differentiating the backward raises {error}"), 0.0
     names = [*subject.names, *(f"incoming gradient {index}" for index in range(len(found) - len(subject.names)))]
+    size = largest(found)
     if oracle and subject.seen_through is not None:
         try:
-            reference = _gradients_of_gradients(subject, through=True)
-        except (_UnsupportedError, ForwardError, BackwardError, NotApplicableError):
+            reference = _gradients_of_gradients(subject, situation, through=True)
+        except (_UnsupportedError, ForwardError, BackwardError, NotApplicableError, RuntimeError):
             reference = None
-        if reference is not None and not differs(found, reference, TOLERANCE) and all(map(_finite, found)):
-            return SecondOrder("agrees")
-    return _judge(subject, judge, found, names)
+        if reference is not None and not differs(found, reference, TOLERANCE, natural) and all(map(_finite, found)):
+            return SecondOrder("agrees"), size
+    return _judge(subject, judge, situation, (found, names, natural)), size
 
 
 def _finite(item: torch.Tensor | None) -> bool:
     return item is None or bool(torch.isfinite(item).all())
 
 
-def _gradients_of_gradients(subject: Subject, *, through: bool) -> list[torch.Tensor | None]:
+def _gradients_of_gradients(subject: Subject, situation: Situation, *, through: bool) -> list[torch.Tensor | None]:
     """Of sum(w * gradient): with respect to each variable, then to each cotangent."""
-    leaves = subject.leaves(subject.make(ORDINARY), None)
+    leaves = subject.leaves(subject.make(situation), None)
     given = [
         item.clone() if subject.writes and index in subject.positions else item for index, item in enumerate(leaves)
     ]
     outputs = subject.forward(given, through=through)
     chosen = [output for output in outputs if output.requires_grad and output.numel()]
+    if not chosen or not all(bool(torch.isfinite(output).all()) for output in chosen):
+        raise NotApplicableError("there is no finite output that requires grad")
     cotangents = [item.requires_grad_() for item in subject.cotangents(chosen, ORDINARY)]
     variables = [leaves[position] for position in subject.positions]
     try:
@@ -96,19 +117,25 @@ def _gradients_of_gradients(subject: Subject, *, through: bool) -> list[torch.Te
     return [None if item is None else item.detach() for item in second]
 
 
-def _judge(subject: Subject, judge: Judge, found: Sequence[torch.Tensor | None], names: Sequence[str]) -> SecondOrder:
+def _judge(
+    subject: Subject,
+    judge: Judge,
+    situation: Situation,
+    asked: tuple[Sequence[torch.Tensor | None], Sequence[str], float],
+) -> SecondOrder:
     """Differences of the first-order gradient along random directions decide."""
+    found, names, natural = asked
     count = len(subject.positions)
     verdicts: list[bool | None] = []
     worst: dict[str, Any] = {}
     for number in range(DIRECTIONS):
         try:
-            numeric, error, analytic, scale = _along(subject, judge, found, number)
-        except (ForwardError, BackwardError, UnstableError, NotApplicableError):
+            numeric, error, analytic, scale = _along(subject, judge, situation, (found, number))
+        except (ForwardError, BackwardError, UnstableError, NotApplicableError, RuntimeError):
             return SecondOrder("unclear", "differences of the first-order gradient can't be taken here")
         size = max(scale, abs(numeric))
         # Both estimates have to be good before they are held against each other.
-        if error > 1e-3 * size or size == 0:
+        if error > 1e-3 * size or size <= NOISE * natural or size == 0:
             verdicts.append(None)
             continue
         agree = math.isfinite(analytic) and abs(analytic - numeric) <= 10 * error + 1e-5 * size
@@ -118,6 +145,8 @@ def _judge(subject: Subject, judge: Judge, found: Sequence[torch.Tensor | None],
     if verdicts and all(item is False for item in verdicts):
         missing = [name for name, item in zip(names[:count], found, strict=False) if item is None or not item.any()]
         text = "the backward is right, but differentiating it gives a wrong second derivative"
+        if situation != ORDINARY:
+            text += f" {situation.describe()}"
         if not math.isfinite(worst["analytic"]):
             text = "the backward is right, but differentiating it gives a second derivative that isn't finite"
         elif missing:
@@ -133,12 +162,13 @@ def _judge(subject: Subject, judge: Judge, found: Sequence[torch.Tensor | None],
 
 
 def _along(
-    subject: Subject, judge: Judge, found: Sequence[torch.Tensor | None], number: int
+    subject: Subject, judge: Judge, situation: Situation, asked: tuple[Sequence[torch.Tensor | None], int]
 ) -> tuple[float, float, float, float]:
     """(numeric, its error, analytic, the size of its terms) along one direction of variables and cotangents."""
+    found, number = asked
     generator = torch.Generator().manual_seed(subject.seed + 77 + number)
-    made = subject.make(ORDINARY)
-    base = subject.pull(ORDINARY)
+    made = subject.make(situation)
+    base = subject.pull(situation)
     live = [index for index, item in enumerate(base.gradients) if item is not None]
     weights = {index: random_normal(base.gradients[index], subject.seed + 501 + index) for index in live}
     variables = {position: rms(made[position]) * _signs(made[position], generator) for position in subject.positions}

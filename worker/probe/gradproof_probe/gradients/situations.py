@@ -38,6 +38,8 @@ Others = Literal[
     "reversed",  # the same entries backwards
     "equal",  # the first entry everywhere: one label, one row of a table
     "sorted",
+    "zeros",
+    "distinct",  # as far as the largest entry allows
     "inverted",  # masks alone: the opposite
     "all",  # masks alone: everything true
     "none",  # masks alone: everything false
@@ -108,8 +110,9 @@ class Situation:
     of all, or of the first), -1 takes the first index of their leading dimension. `broadcast`: what happens to the
     shape of single inputs, by their numbers. `others`: what happens to tensors of integers and booleans. `wanted`: the
     numbers of the inputs that require grad; None for all. `alias`: inputs with rows of the first's length are the very
-    same tensor. `arguments`: other values for arguments that are no tensors, by position. `flags`: process-wide
-    switches, by the names of `FLAGS`.
+    same tensor. `dtype_of`: this input alone has the dtype. `written`: for `input_written`, this argument alone, by
+    its position; None for all inputs. `arguments`: other values for arguments that are no tensors, by position.
+    `flags`: process-wide switches, by the names of `FLAGS`.
     """
 
     values: Values = Values()
@@ -121,10 +124,12 @@ class Situation:
     input_layout: Layout = "contiguous"
     cotangent: Cotangent = Cotangent()
     wanted: tuple[int, ...] | None = None
-    dtype: Literal["float64", "float32", "float16", "bfloat16"] = "float64"
+    dtype: Literal["float64", "float32", "float16", "bfloat16", "complex128"] = "float64"
+    dtype_of: int | None = None
     autocast: Literal["", "forward", "throughout"] = ""
     alias: bool = False
     sequence: Sequence = "once"
+    written: int | None = None
     arguments: tuple[tuple[int, Any], ...] = ()
     flags: tuple[str, ...] = ()
     # Why it is tried, for the report: "backward compares numel() with 65536". Not part of what is done.
@@ -206,6 +211,8 @@ _OTHER_WORDS: Final[dict[str, str]] = {
     "reversed": "with indices and masks backwards",
     "equal": "when all indices are equal",
     "sorted": "with sorted indices",
+    "zeros": "when all indices are 0",
+    "distinct": "when all indices differ",
     "inverted": "with inverted masks",
     "all": "with masks that are all true",
     "none": "with masks that are all false",
@@ -254,7 +261,9 @@ _WORDS: Final[dict[str, Callable[[Situation], str]]] = {
     "input_layout": lambda s: f"for {_article(s.input_layout)} input",
     "cotangent": _say_cotangent,
     "wanted": lambda s: f"when only input {', '.join(map(str, s.wanted or ()))} requires grad",
-    "dtype": lambda s: f"in {s.dtype}",
+    "dtype": lambda s: f"in {s.dtype}" if s.dtype_of is None else f"when input {s.dtype_of} alone is {s.dtype}",
+    "dtype_of": lambda _: "",
+    "written": lambda s: f"(argument {s.written})",
     "autocast": lambda s: "under autocast" + (", backward too" if s.autocast == "throughout" else ""),
     "alias": lambda _: "when the same tensor is given for several inputs",
     "sequence": lambda s: _SEQUENCE_WORDS[s.sequence],

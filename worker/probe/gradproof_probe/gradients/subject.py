@@ -19,6 +19,7 @@ from gradproof_probe.gradients.making import (
     broadcastable,
     changed_rank,
     laid_out,
+    made_complex,
     make_cotangent,
     make_values,
     other_entries,
@@ -86,6 +87,8 @@ class Subject:
         self.writes = False
         # Whether -inf is a value that its callers give: what is masked out before a softmax.
         self.masks = False
+        # Whether its code speaks of complex numbers though the given inputs are real.
+        self.complex_too = False
         self.random = True
         self.calls = 0
         self._made: dict[tuple[Any, ...], list[Any]] = {}
@@ -114,6 +117,7 @@ class Subject:
             situation.broadcast,
             situation.others,
             situation.dtype,
+            situation.dtype_of,
             repr(situation.arguments),
         )
         made = self._made.get(key)
@@ -154,7 +158,12 @@ class Subject:
                 ordinal = self.positions.index(index)
                 if values.kind != "ordinary" and values.only in (None, ordinal):
                     tensor = within_domain(make_values(values.kind, values.number, tensor), item)
+                if situation.dtype == "complex128":
+                    made.append(tensor if tensor.is_complex() else made_complex(tensor))
+                    continue
                 wanted = DTYPES[situation.dtype]
+                if situation.dtype_of is not None and ordinal != situation.dtype_of:
+                    wanted = self.base_dtype
                 if situation.dtype != "float64" or self.base_dtype == torch.float64:
                     if tensor.is_complex():
                         if wanted not in (torch.float64, torch.float32):
@@ -235,9 +244,11 @@ class Subject:
         clones: dict[int, Any] = {}
         found = []
         for index, item in enumerate(leaves):
-            if index in self.positions:
+            if isinstance(item, torch.Tensor) and item.layout == torch.strided:
                 if id(item) not in clones:
-                    clones[id(item)] = laid_out(item.clone(), situation.input_layout)
+                    clones[id(item)] = (
+                        laid_out(item.clone(), situation.input_layout) if index in self.positions else item.clone()
+                    )
                 found.append(clones[id(item)])
             else:
                 found.append(item)
@@ -333,8 +344,12 @@ class Subject:
                             _write(output)
             case "input_written":
                 with torch.no_grad():
-                    for position in self.positions:
-                        _write(given[position])
+                    for position, item in enumerate(given):
+                        if isinstance(item, torch.Tensor) and situation.written in (None, position):
+                            if is_differentiable(item):
+                                _write(item)
+                            elif situation.written is not None:
+                                item.copy_(item.flip(tuple(range(item.dim()))))
             case "used_twice":
                 if self.writes:
                     raise NotApplicableError("it writes to its input: another call gets another one")
@@ -358,7 +373,7 @@ class Subject:
             index
             for index, output in enumerate(outputs)
             if output.requires_grad
-            and output.numel()
+            and (output.numel() or situation.resize)
             and (situation.cotangent.outputs is None or index in situation.cotangent.outputs)
         ]
         if not chosen:
@@ -425,7 +440,7 @@ class Subject:
         chosen = [
             index
             for index, output in enumerate(outputs)
-            if output.requires_grad and output.numel() and (asked is None or index in asked)
+            if output.requires_grad and (output.numel() or situation.resize) and (asked is None or index in asked)
         ]
         variables = [leaves[position] for position in self.positions]
         wanted = [item for item in dict.fromkeys(variables) if item.requires_grad]

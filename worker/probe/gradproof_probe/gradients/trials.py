@@ -240,7 +240,10 @@ class Trials:
         scale = square**0.5
         best, error = 0.0, float("inf")
         for step in (1e-1, 2e-2) if coarse else (1e-2, 1e-4, 2e-6):
-            value, estimate = ridders(phi, step, self._judge.rounding)
+            try:
+                value, estimate = ridders(phi, step, self._judge.rounding)
+            except UnstableError:
+                continue  # so far away the forward isn't finite any more
             if estimate < error:
                 best, error = value, estimate
             relative = 1e-2 if coarse else 1e-7

@@ -8,8 +8,10 @@ Function in it is torch's own business, but for the general probes of `examinati
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +30,9 @@ from gradproof_probe.harness.recipe import default_dtype
 
 # Of a module, Functions that are examined with the arguments that they were given.
 MOST_FUNCTIONS: Final = 8
+# Normalises exponentials or masks something: then -inf is an ordinary value.
+MASKS: Final = re.compile(r"softmax|logsumexp|mask|^inf$")
+COMPLEX: Final = re.compile(r"^conj|is_complex|^imag$|^view_as_real$")
 
 
 class FunctionCall:
@@ -65,7 +70,10 @@ class FunctionCall:
                 positions=positions,
                 base_dtype=dtype,
             )
-            subject.masks = speaks_of_masks(self.function)
+            subject.masks = speaks_of(self.function, MASKS)
+            subject.complex_too = speaks_of(self.function, COMPLEX) and not any(
+                subject.args[position].is_complex() for position in subject.positions
+            )
             examiner = FunctionExaminer(
                 subject,
                 function=self.function,
@@ -85,7 +93,7 @@ class FunctionCall:
     def _steered(self, subject: Subject) -> list[Situation]:
         clues = read_clues(self.function)
         hinted = [] if self._clues is None else steered(self._clues, subject.args, self._names)
-        return [*hinted, *steered(clues, subject.args, self._names)]
+        return renumbered([*hinted, *steered(clues, subject.args, self._names)], subject)
 
     def _generally(self) -> Examination:
         def make(precision: torch.dtype | None) -> Experiment:
@@ -211,11 +219,26 @@ def wanted_positions(args: Sequence[Any]) -> list[int] | None:
     return marked or None
 
 
-def speaks_of_masks(function: Any) -> bool:
-    """Whether forward normalises exponentials or masks something: then -inf is an ordinary value."""
-    code = getattr(inspect.unwrap(function.forward), "__code__", None)
-    names = code.co_names if code is not None else ()
-    return any("softmax" in name or "logsumexp" in name or "mask" in name or name == "inf" for name in names)
+def renumbered(situations: Sequence[Situation], subject: Subject) -> list[Situation]:
+    """Inputs are counted among all floating tensors when situations are suggested, among the variables from here on."""
+    floating = [index for index, item in enumerate(subject.args) if is_differentiable(item)]
+    if tuple(floating) == subject.positions:
+        return list(situations)
+    numbers = {floating.index(position): number for number, position in enumerate(subject.positions)}
+    found = []
+    for item in situations:
+        only, wanted = item.values.only, item.wanted
+        if (only is not None and only not in numbers) or not all(number in numbers for number in wanted or ()):
+            continue
+        values = item.values if only is None else replace(item.values, only=numbers[only])
+        found.append(replace(item, values=values, wanted=None if wanted is None else tuple(numbers[n] for n in wanted)))
+    return found
+
+
+def speaks_of(function: Any, words: re.Pattern[str]) -> bool:
+    """Whether forward or backward uses a name of this kind."""
+    codes = [getattr(inspect.unwrap(item), "__code__", None) for item in (function.forward, function.backward)]
+    return any(words.search(name) for code in codes if code is not None for name in code.co_names)
 
 
 def argument_names(function: Any) -> list[str]:

@@ -25,7 +25,7 @@ _NOISE: Final = {"float64": 0.0, "float32": 2e-6, "float16": 1e-2, "bfloat16": 6
 
 def noise(situation: Situation) -> float:
     """The part of a gradient's size that is noise in this situation."""
-    found = _NOISE[situation.dtype]
+    found = _NOISE.get(situation.dtype, 0.0)
     if situation.autocast:
         found = max(found, _NOISE["bfloat16"])
     if "default_float32" in situation.flags or "float32_precision_high" in situation.flags:
