@@ -8,9 +8,16 @@ from gradproof_probe.checks.base import Check
 from gradproof_probe.checks.compile_equivalence import CompileEquivalence
 from gradproof_probe.checks.device_compare import DeviceCompare
 from gradproof_probe.checks.gradcheck import Gradcheck
+from gradproof_probe.checks.gradgradcheck import Gradgradcheck
 from gradproof_probe.checks.nan_gradient import NanGradient
 
-ALL_CHECKS: Final[tuple[Check, ...]] = (Gradcheck(), NanGradient(), CompileEquivalence(), DeviceCompare())
+ALL_CHECKS: Final[tuple[Check, ...]] = (
+    Gradcheck(),
+    Gradgradcheck(),
+    NanGradient(),
+    CompileEquivalence(),
+    DeviceCompare(),
+)
 
 
 def find_check(name: str) -> Check:

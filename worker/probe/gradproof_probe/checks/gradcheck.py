@@ -12,13 +12,14 @@ from gradproof_probe.gradients.attribution import Place, innermost
 from gradproof_probe.gradients.examination import Examination, Examiner, Make
 from gradproof_probe.gradients.experiment import Experiment
 from gradproof_probe.gradients.explanation import Explainer, placed, signature
+from gradproof_probe.gradients.situations import ORDINARY
 from gradproof_probe.gradients.steps import kept_graph
 from gradproof_probe.gradients.whole_calls import FunctionCall, inner_fault
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
 from gradproof_probe.harness.trial import DEFINITE_FAULTS
 from gradproof_probe.importing import describe_error
-from gradproof_probe.repro import gradient_repro
+from gradproof_probe.repro import gradient_repro, situation_repro
 
 
 class Gradcheck(Check):
@@ -61,7 +62,9 @@ class Gradcheck(Check):
     def _examine(self, context: CheckContext) -> Examination:
         resolved = context.resolved
         if resolved.target.kind == "autograd_function":
-            built = build(resolved, context.recipe, seed=context.seed)
+            # In float64, as the script that shows a fault builds them: random numbers differ between types.
+            with default_dtype(torch.float64):
+                built = build(resolved, context.recipe, seed=context.seed)
             found = FunctionCall(
                 resolved.value,
                 built.args,
@@ -136,13 +139,30 @@ def constructor_raised(context: CheckContext, error: ExpressionError) -> CheckRe
         diagnosis=Diagnosis("constructor_raises", text) if fault else None,
         path=place.path,
         line=place.line,
-        repro=_repro(context, found) if fault else None,
+        repro=repro(context, found) if fault else None,
     )
 
 
-def _repro(context: CheckContext, found: Examination) -> str | None:
+def repro(context: CheckContext, found: Examination) -> str | None:
+    """The script that shows it: in its situation for a custom Function, of the whole target otherwise."""
+    target = context.resolved.target
+    if target.kind == "autograd_function" or found.function is not None:
+        script = situation_repro(
+            target,
+            context.recipe,
+            seed=context.seed,
+            summary=found.text,
+            situation=found.situation or ORDINARY,
+            cause=found.cause,
+            worst=found.worst,
+            second_order=found.cause == "wrong_second_order",
+            single=found.single,
+            inside=found.function,
+        )
+        if script is not None:
+            return script
     return gradient_repro(
-        context.resolved.target,
+        target,
         context.recipe,
         seed=context.seed,
         cause=found.cause,
@@ -167,5 +187,5 @@ def _result(context: CheckContext, found: Examination) -> CheckResult:
         path=place.path if found.verdict != "pass" else None,
         line=place.line if found.verdict != "pass" else None,
         evidence=evidence,
-        repro=_repro(context, found) if found.verdict == "fail" else None,
+        repro=repro(context, found) if found.verdict == "fail" else None,
     )

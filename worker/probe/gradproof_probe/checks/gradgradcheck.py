@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import torch
 
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
-from gradproof_probe.checks.gradcheck import argument_names, constructor_raised, experiment_maker
+from gradproof_probe.checks.gradcheck import argument_names, constructor_raised, experiment_maker, repro
 from gradproof_probe.gradients.attribution import Place, backward_return
 from gradproof_probe.gradients.examination import Examination
 from gradproof_probe.gradients.whole_calls import FunctionCall, recorded_calls
-from gradproof_probe.harness.recipe import ExpressionError, build
-from gradproof_probe.repro import gradient_repro
+from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
 
 
 class Gradgradcheck(Check):
@@ -48,6 +47,8 @@ class Gradgradcheck(Check):
             found = call.examine("second_order", thorough=False)
             examined.append((call, found))
             if found.cause == "wrong_second_order":
+                if target.kind != "autograd_function":
+                    found.function = call.function
                 return _failed(context, call, found)
         decisive = examined[0][1]
         for _, found in examined:
@@ -85,7 +86,8 @@ class Gradgradcheck(Check):
             )
 
         if resolved.target.kind == "autograd_function":
-            built = build(resolved, context.recipe, seed=context.seed)
+            with default_dtype(torch.float64):
+                built = build(resolved, context.recipe, seed=context.seed)
             return [
                 FunctionCall(
                     value,
@@ -111,14 +113,5 @@ def _failed(context: CheckContext, call: FunctionCall, found: Examination) -> Ch
         path=place.path,
         line=place.line,
         evidence={**found.evidence, "function": call.function.__qualname__},
-        repro=gradient_repro(
-            target,
-            context.recipe,
-            seed=context.seed,
-            cause=found.cause,
-            summary=found.text,
-            worst=None,
-            numbers=found.numbers,
-            single=False,
-        ),
+        repro=repro(context, found),
     )
