@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from services.jobs.model import CPU_CLASS
 
-CHECKS = ("gradcheck", "nan_gradient", "compile_equivalence", "device_compare")
+CHECKS = ("gradcheck", "gradgradcheck", "nan_gradient", "compile_equivalence", "device_compare")
 _NEEDS_A_DEVICE = ("device_compare",)
 
 
