@@ -20,7 +20,7 @@ _VALUES: Final = frozenset(
         *("wrong_formula", "wrong_factor", "wrong_term", "wrong_reduction", "wrong_sign", "scaled_gradient"),
         *("missing_gradient", "missing_term", "missing_factor", "missing_conjugate", "extra_term", "extra_factor"),
         *("constant_offset", "held_constant", "dropped_part", "different_epsilon", "mean_instead_of_sum", "rounded"),
-        *("transposed", "flipped", "swapped_gradients", "swapped_grad_outputs", "nan_gradient"),
+        *("transposed", "flipped", "permuted", "shifted", "swapped_gradients", "swapped_grad_outputs", "nan_gradient"),
         *("gradient_where_constant", "unexpected_gradient", "wrong_second_order"),
     }
 )
