@@ -363,8 +363,8 @@ CASES = [
         "memory_efficient_attention_pytorch.flash_attention",
         "FlashAttentionFunction",
         "torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4), None, True, 4, 4",
-        "right",
-        "tiled attention, causal",
+        "fault",
+        "causal with fewer queries than keys: masks every key, and gradients are not divided by their number",
     ),
     Case(
         "memory-efficient-attention-pytorch",
@@ -380,8 +380,8 @@ CASES = [
         "RingFlashAttentionFunction",
         "torch.randn(1, 6, 2, 4), torch.randn(1, 6, 2, 4), torch.randn(1, 6, 2, 4), "
         "None, True, 3, False, False, None, 1, False, 50.0",
-        "right",
-        "tiled attention, causal, one machine",
+        "fault",
+        "causal with fewer queries than keys: backward masks other keys than forward",
     ),
     Case(
         "speechbrain",
