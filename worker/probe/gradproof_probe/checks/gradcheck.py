@@ -72,6 +72,7 @@ class Gradcheck(Check):
                 seed=context.seed,
                 deadline=context.deadline,
                 names=argument_names(context),
+                picture=True,
             ).examine("first_order")
             return placed(found, resolved.value, context.source_root)
         make = experiment_maker(context)
