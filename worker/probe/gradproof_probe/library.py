@@ -23,7 +23,9 @@ from gradproof_probe.gradients.clues import Clues, clues_from_hints
 from gradproof_probe.gradients.examination import Examination, Examiner
 from gradproof_probe.gradients.experiment import Experiment
 from gradproof_probe.gradients.explanation import Explainer
+from gradproof_probe.gradients.situations import ORDINARY
 from gradproof_probe.gradients.whole_calls import CallableCall, FunctionCall, inner_fault
+from gradproof_probe.repro import library_repro
 from gradproof_probe.trees import transform
 
 DEFAULT_BUDGET_S: Final = 30.0
@@ -52,6 +54,14 @@ class GradientReport:
     reason: str
     failures: tuple[Failure, ...] = ()
     evidence: dict[str, Any] = field(default_factory=dict)
+    script: Callable[[], str | None] = field(default=lambda: None, repr=False, compare=False)
+
+    def repro(self) -> str | None:
+        """A file that shows the failure by itself, with torch and without Gradproof; None if there is none to show.
+
+        Written where `fn` is a Function that another process can import.
+        """
+        return self.script()
 
     def raise_for_failure(self) -> None:
         """Raise `GradientError` if the verdict is `fail`; everything else is no proof of a fault."""
@@ -94,7 +104,24 @@ def check_gradients(
             found = _examine(fn, list(inputs), seed, deadline, clues)
         finally:
             random.setstate(before)
-    return _report(found)
+    return _report(found, lambda: _script(fn, inputs, seed, found))
+
+
+def _script(fn: Any, inputs: Sequence[Any], seed: int, found: Examination) -> str | None:
+    """A file that shows the fault without Gradproof, where another process can import the Function."""
+    if found.verdict != "fail" or not (inspect.isclass(fn) and issubclass(fn, torch.autograd.Function)):
+        return None
+    return library_repro(
+        fn,
+        inputs,
+        seed=seed,
+        summary=found.text,
+        situation=found.situation or ORDINARY,
+        cause=found.cause,
+        worst=found.worst,
+        second_order=found.cause == "wrong_second_order",
+        single=found.single,
+    )
 
 
 def _examine(fn: Any, inputs: list[Any], seed: int, deadline: float, clues: Clues | None) -> Examination:
@@ -135,9 +162,9 @@ def _inside(
     return found if fault is None else fault
 
 
-def _report(found: Examination) -> GradientReport:
+def _report(found: Examination, script: Callable[[], str | None]) -> GradientReport:
     check = "gradgradcheck" if found.cause == "wrong_second_order" else "gradcheck"
     failures = (
         (Failure(check, found.cause, found.text, dict(found.numbers), found.worst),) if found.verdict == "fail" else ()
     )
-    return GradientReport(found.verdict, found.text, failures, dict(found.evidence))
+    return GradientReport(found.verdict, found.text, failures, dict(found.evidence), script)

@@ -58,6 +58,9 @@ BASES: Final = 3  # points: as given, then moved by 1e-3 of the root mean square
 JITTER: Final = 1e-3
 COORDINATES: Final = 64  # compared one by one when something is wrong; all of a variable that has no more
 
+# A backward that works with `.backward()` alone (recomputing checkpoints) says so.
+WANTS_BACKWARD: Final = re.compile(r"\.backward\(|torch\.autograd\.grad")
+
 Make = Callable[[torch.dtype | None], Experiment]
 
 
@@ -78,6 +81,8 @@ class Examination:
     single: bool = False
     # The smallest situation in which it shows; None for the ordinary one.
     situation: Situation | None = None
+    # The custom Function in which the fault is, where another target was examined.
+    function: type | None = None
 
 
 class Examiner:
@@ -491,7 +496,7 @@ class Examiner:
         # The harness tries other shapes first: where every one ends so, the Function is wrong for all of them.
         definite = definite or "returned an invalid gradient" in str(error)
         verdict: Outcome = "fail" if definite or (cause == "backward_raises" and place is not None) else "error"
-        if NO_DERIVATIVE.search(str(error)):
+        if NO_DERIVATIVE.search(str(error)) or WANTS_BACKWARD.search(str(error)):
             verdict = "inconclusive"
         found = self._result(verdict, cause, f"{what} raises {describe_error(error)}")
         found.place = place

@@ -22,23 +22,23 @@ from gradproof_probe.gradients.design import locally_constant, meant
 from gradproof_probe.gradients.effects import Watched
 from gradproof_probe.gradients.examination import Examination, Outcome
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.jacobians import jacobians
 from gradproof_probe.gradients.judging import Judge, Tolerance, differs
-from gradproof_probe.gradients.low_precision import dtype_fault
+from gradproof_probe.gradients.low_precision import dtype_fault, low
 from gradproof_probe.gradients.naming import name_cause
 from gradproof_probe.gradients.naming.lines import gradient_line
 from gradproof_probe.gradients.naming.pairs import Evidence, GradientPair
-from gradproof_probe.gradients.other_modes import batched_fault, forward_mode_fault
+from gradproof_probe.gradients.other_modes import ModeFault, batched_fault, forward_mode_fault
 from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import ROUNDING, UnstableError
 from gradproof_probe.gradients.rounding import rounded_to
-from gradproof_probe.gradients.second_order import second_order_fault
+from gradproof_probe.gradients.second_order import SecondOrder, second_order_fault
 from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, plain
 from gradproof_probe.gradients.trials import COMPUTED, Fault, Trials
 
 PROBES: Final = 2  # where the oracle agrees as well; three without it (checks facts 2.3)
 MANY: Final = 300_000  # elements beyond which it isn't made larger still
-SMALL: Final = 32  # rows and columns of a Jacobian that is kept as a picture
 
 PullBack = Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
 Scope = Literal["all", "first_order", "second_order"]
@@ -53,7 +53,7 @@ class FunctionExaminer:
 
     `positions`: the arguments that the caller wants gradients for; None for all floating ones. `steered`: situations
     that the code's own conditions suggest. `declared`: the caller marked what requires grad, so that a gradient which
-    is never returned is missing. `thorough`: other values, sizes, layouts of inputs and types are tried too.
+    is never returned is missing. `thorough`: other values, sizes, layouts of inputs and types are tried too. `picture`: both Jacobians of a small faulty case are worked out.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class FunctionExaminer:
         steered: Sequence[Situation] = (),
         declared: bool = False,
         thorough: bool = True,
+        picture: bool = False,
     ) -> None:
         self._subject = subject
         self._function = function
@@ -74,6 +75,7 @@ class FunctionExaminer:
         self._steered = steered
         self._declared = declared
         self._thorough = thorough
+        self._picture = picture
         self._evidence: dict[str, Any] = {}
         single = subject.base_dtype != torch.float64
         self._single = single
@@ -127,14 +129,14 @@ class FunctionExaminer:
                     self._function, subject
                 )
                 if other is not None:
-                    return self._result("fail", other.cause, other.text, other.numbers)
+                    return self._elsewhere(other)
         if scope != "first_order" and not self._single:
             second = second_order_fault(subject, self._judge, self._further(), oracle=bool(reference))
             self._evidence["second_order"] = second.outcome
             if second.text and not second.fault:
                 self._evidence["second_order_reason"] = second.text
             if second.fault:
-                return self._result("fail", second.cause, second.text, second.numbers)
+                return self._elsewhere(second)
             if scope == "second_order" and second.outcome == "unclear":
                 return self._result("inconclusive", "imprecise", second.text)
         return self._passed(trials, oracle=bool(reference))
@@ -318,6 +320,7 @@ class FunctionExaminer:
             found.by_design = True
             found.cause = "straight_through" if constant != "none" else "gradient_transform"
             found.text = f"{found.text}, by design it seems: {reason}"
+            found.evidence["by_design"] = reason
         elif constant == "some":
             found.cause = "gradient_where_constant"
         else:
@@ -365,27 +368,31 @@ class FunctionExaminer:
         subject = self._subject
         inputs = [subject.args[position] for position in subject.positions]
         tensors = [item for item in subject.args if isinstance(item, torch.Tensor)]
-        groups: list[Sequence[Situation]] = [
-            battery.pulls(ordinary.outputs),
-            battery.subsets(len(inputs)),
-            battery.SEQUENCES,
-            battery.written(subject.args),
-        ]
+        pulls = battery.pulls(ordinary.outputs)
+        groups: list[Sequence[Situation]] = []
         if subject.random:
-            groups.insert(0, [Situation(sequence="other_seed")])
+            groups.append([Situation(sequence="other_seed")])
         if self._thorough:
             groups += [
-                _every_rank(self._steered),
+                battery.combined(pulls, battery.SEQUENCES, battery.layouts(inputs)),
+                battery.subsets(len(inputs)),
+                battery.written(subject.args),
+                _every_rank([item for item in self._steered if not low(item)]),
                 [Situation(dtype="complex128")] if subject.complex_too else [],
-                battery.FLAGS,
-                battery.layouts(inputs),
-                battery.values(),
+                battery.combined(battery.values(), battery.DENSE, battery.FLAGS),
                 battery.others(tensors),
                 battery.arguments(subject.args),
                 battery.broadcasts(inputs, ordinary.outputs),
                 battery.aliases(inputs) if all(item is not None for item in ordinary.gradients) else [],
                 battery.sizes(tensors),
                 battery.ranks(tensors, ordinary.outputs),
+            ]
+        else:
+            groups += [
+                battery.combined(pulls, battery.SEQUENCES),
+                battery.DENSE,
+                battery.subsets(len(inputs)),
+                battery.written(subject.args),
             ]
         fault: Fault | None = None
         for situations in groups:
@@ -395,7 +402,8 @@ class FunctionExaminer:
                 break
         else:
             if not self._single and self._thorough:
-                fault = dtype_fault(subject, trials, self._judge, deadline=self._deadline)
+                types = [*battery.LOW_PRECISION, *(item for item in self._steered if low(item))]
+                fault = dtype_fault(subject, trials, self._judge, deadline=self._deadline, situations=types)
         self._evidence["situations"] = trials.count.tried
         self._evidence["not_applicable"] = trials.count.not_applicable
         if trials.count.raised:
@@ -442,7 +450,12 @@ class FunctionExaminer:
             )
         named = name_cause(self._pairs(fault))
         text = f"{named.text}; {named.hint}" if named.hint else named.text
-        return self._result("fail", named.cause, text, named.numbers, fault=fault)
+        found = self._result("fail", named.cause, text, named.numbers, fault=fault)
+        if named.hint:
+            found.evidence["look_at"] = named.hint
+        if self._picture and (rows := jacobians(self._subject, fault)):
+            found.evidence["jacobians"] = rows
+        return found
 
     def _pairs(self, fault: Fault) -> Evidence:
         subject = self._subject
@@ -506,6 +519,14 @@ class FunctionExaminer:
             found.worst = self._worst(fault)
             found.place = self._place(fault)
             found.mismatch = fault.situation == ORDINARY
+        return found
+
+    def _elsewhere(self, fault: SecondOrder | ModeFault) -> Examination:
+        """A fault of another derivative than the first-order one."""
+        found = self._result("fail", fault.cause, fault.text, fault.numbers)
+        found.situation = fault.situation
+        if fault.situation != ORDINARY:
+            found.evidence["situation"] = fault.situation.describe()
         return found
 
     def _worst(self, fault: Fault) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from gradproof_probe.gradients.battery import LOW_PRECISION, mixed
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
 from gradproof_probe.gradients.judging import Judge, Ruled
 from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
-from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, autocast
+from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, autocast, is_differentiable
 from gradproof_probe.gradients.trials import Fault, Trials
 
 # A relative error (L2) counts from here on: a dozen roundings that happen to add up stay below, a factor doesn't.
@@ -49,6 +49,11 @@ def dtype_fault(
     return None
 
 
+def low(situation: Situation) -> bool:
+    """Whether it computes in less than float64: such a gradient has to be measured, differences can't judge it."""
+    return situation.dtype not in ("float64", "complex128") or situation.autocast != ""
+
+
 def _signed(subject: Subject) -> bool:
     return all(bool((subject.args[p].real < 0).any()) for p in subject.positions if subject.args[p].numel())
 
@@ -58,8 +63,8 @@ def _measure(subject: Subject, situation: Situation, *, oracle: bool) -> Fault |
         low = subject.make(situation)
         pull = subject.pull(situation)
         wide = [
-            item.to(torch.complex128 if item.is_complex() else torch.float64) if index in subject.positions else item
-            for index, item in enumerate(low)
+            item.to(torch.complex128 if item.is_complex() else torch.float64) if is_differentiable(item) else item
+            for item in low
         ]
         truth = _at(subject, wide, pull.cotangents, ORDINARY, through=oracle)
         own = _at(subject, low, pull.cotangents, situation, through=True) if oracle else None

@@ -28,6 +28,7 @@ class ModeFault:
     cause: str
     text: str
     numbers: dict[str, Any] = field(default_factory=dict)
+    situation: Situation = ORDINARY
 
 
 def forward_mode_fault(function: Any, subject: Subject, further: Sequence[Situation] = ()) -> ModeFault | None:
@@ -87,6 +88,7 @@ def _pushed(subject: Subject, situation: Situation, pull: Pull, chosen: Sequence
         f"jvp is not the transpose of backward, which is right{' ' + where if where else ''}{alone}: v·jvp(u) = "
         f"{pushed:.6g}, backward(v)·u = {pulled:.6g}",
         {"jvp": pushed, "vjp": pulled},
+        situation,
     )
 
 

@@ -40,6 +40,7 @@ class SecondOrder:
     fault: bool = False
     cause: str = "wrong_second_order"
     numbers: dict[str, Any] = field(default_factory=dict)
+    situation: Situation = ORDINARY
 
 
 class _UnsupportedError(Exception):
@@ -155,7 +156,7 @@ def _judge(
             f": along a random direction {worst['analytic']:.6g}, by differences of the gradient "
             f"{worst['numeric']:.6g}; {HINT}"
         )
-        return SecondOrder("disagrees", text, fault=True, numbers=worst)
+        return SecondOrder("disagrees", text, fault=True, numbers=worst, situation=situation)
     if any(item is None for item in verdicts):
         return SecondOrder("unclear", "differences of the first-order gradient are too imprecise here")
     return SecondOrder("agrees")

@@ -147,6 +147,19 @@ class Situation:
         """The same with one field back at its default."""
         return replace(self, **{name: getattr(ORDINARY, name)})
 
+    def merged(self, other: Situation) -> Situation:
+        """Both at once; where both change a field, `other`'s."""
+        return replace(self, **{name: getattr(other, name) for name in other.changed()})
+
+    def parts(self) -> list[Situation]:
+        """One situation for each field that is changed, the fields that only qualify another with it."""
+        found = []
+        for name in self.changed():
+            if name not in QUALIFIERS:
+                names = [name, *(qualifier for qualifier, of in QUALIFIERS.items() if of == name)]
+                found.append(replace(ORDINARY, **{item: getattr(self, item) for item in names}))
+        return found
+
     def describe(self) -> str:
         """In words: "for a transposed incoming gradient, in float32". Empty for the ordinary situation."""
         said = [_WORDS[name](self) for name in self.changed()]
@@ -154,6 +167,8 @@ class Situation:
 
 
 ORDINARY: Final = Situation()
+# Fields that mean something together with another one alone.
+QUALIFIERS: Final = {"rank_of": "rank", "dtype_of": "dtype", "written": "sequence"}
 
 # Process-wide switches that code asks for, with the words for them.
 FLAGS: Final = {

@@ -39,6 +39,7 @@ DTYPES: Final = {
 REPEATS: Final = 5
 # What `other` inputs are: the given ones times this, backwards. Any fixed change will do that no fault is blind to.
 OTHER_FACTOR: Final = -0.7
+KEPT: Final = 16  # inputs and cotangents that are kept: drawing them costs as much as a small forward
 
 
 class NotApplicableError(Exception):
@@ -84,6 +85,7 @@ class Subject:
             if is_differentiable(item) and (positions is None or index in positions)
         )
         self.names = [names[index] if index < len(names) else f"input {index}" for index in self.positions]
+        self.structured = any(has_structure(self.args[position]) for position in self.positions)
         self.writes = False
         # Whether -inf is a value that its callers give: what is masked out before a softmax.
         self.masks = False
@@ -92,6 +94,7 @@ class Subject:
         self.random = True
         self.calls = 0
         self._made: dict[tuple[Any, ...], list[Any]] = {}
+        self._drawn: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def _promoted(self, item: Any) -> Any:
         if not isinstance(item, torch.Tensor):
@@ -123,12 +126,14 @@ class Subject:
         made = self._made.get(key)
         if made is None:
             made = self._make(situation)
-            if len(self._made) > 8:
+            if len(self._made) > KEPT:
                 self._made.clear()
             self._made[key] = made
         return made
 
     def _make(self, situation: Situation) -> list[Any]:
+        if self.structured and (situation.resize or situation.broadcast or not _keeps_structure(situation)):
+            raise NotApplicableError("a symmetric or triangular input would be one no longer")
         ranks = [item.dim() for item in self.args if isinstance(item, torch.Tensor)]
         highest = max(ranks, default=0)
         replaced = dict(situation.arguments)
@@ -172,6 +177,10 @@ class Subject:
                     else:
                         tensor = tensor.to(wanted)
                 tensor = tensor.contiguous()
+            elif is_differentiable(tensor) and situation.dtype_of is None and situation.dtype in DTYPES:
+                # A target that needs no gradient comes in the type of the rest.
+                if situation.dtype != "float64" and not tensor.is_complex():
+                    tensor = tensor.to(DTYPES[situation.dtype])
             made.append(tensor)
         if not changed:
             raise NotApplicableError("nothing can be changed so")
@@ -259,8 +268,15 @@ class Subject:
         asked = situation.cotangent
         found = []
         for index, output in enumerate(outputs):
-            value = make_cotangent(asked.kind, asked.number, output.detach(), self.seed + 11 * index + 7)
-            found.append(laid_out(value, asked.layout) if asked.layout != "contiguous" else value)
+            key = (asked.kind, asked.number, index, output.shape, output.dtype)
+            value = self._drawn.get(key)
+            if value is None:
+                value = make_cotangent(asked.kind, asked.number, output.detach(), self.seed + 11 * index + 7)
+                if len(self._drawn) > KEPT:
+                    self._drawn.clear()
+                self._drawn[key] = value
+            # A copy each time: a backward that writes to it must not spoil the next one.
+            found.append(laid_out(value, asked.layout) if asked.layout != "contiguous" else value.clone())
         return found
 
     def pull(self, situation: Situation, cotangents: Sequence[torch.Tensor] | None = None) -> Pull:
@@ -467,6 +483,20 @@ def is_differentiable(item: Any) -> bool:
         and item.layout == torch.strided
         and (item.is_floating_point() or item.is_complex())
     )
+
+
+def has_structure(tensor: torch.Tensor) -> bool:
+    """Whether it holds symmetric or triangular matrices: covariances, factors. Other values would be no such matrices."""
+    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2 or not tensor.numel():
+        return False
+    scale = 1e-9 * float(tensor.abs().max())
+    lower, upper = tensor.tril(-1).abs(), tensor.triu(1).abs()
+    return bool((tensor - tensor.mH).abs().max() <= scale) or float(lower.max()) <= scale or float(upper.max()) <= scale
+
+
+def _keeps_structure(situation: Situation) -> bool:
+    values = situation.values
+    return (values.kind == "ordinary" or (values.kind == "scaled" and values.number > 0)) and not situation.alias
 
 
 def within_domain(made: torch.Tensor, given: torch.Tensor) -> torch.Tensor:

@@ -65,9 +65,11 @@ class Trials:
         self._natural = largest(ordinary.gradients)
         self._deadline = deadline
         self._graph: tuple[list[torch.Tensor], list[Any]] | None = None
-        self._graph_of: Situation | None = None
+        self._graph_of: tuple[Any, ...] | None = None
+        self._pulled: dict[tuple[Any, ...], list[torch.Tensor | None]] = {}
         self.count = Count()
         self.stopped = False
+        self._told = True
 
     def first_fault(self, situations: Iterable[Situation]) -> Fault | None:
         """The first of them that shows a wrong gradient, made as small as it gets."""
@@ -75,13 +77,27 @@ class Trials:
             if time.monotonic() > self._deadline:
                 self.stopped = True
                 return None
-            fault = self.attempt(situation)
+            fault = self.attempt(situation) or self._one_by_one(situation)
             if fault is not None:
                 return self._smallest(fault)
         return None
 
+    def _one_by_one(self, situation: Situation) -> Fault | None:
+        """The parts of a combination that couldn't be had, or that nothing could be told of."""
+        if self._told:
+            return None
+        parts = situation.parts()
+        return next((fault for part in parts if (fault := self.attempt(part))), None) if len(parts) > 1 else None
+
     def attempt(self, situation: Situation) -> Fault | None:
         """None if the gradient is right there, or if that can't be told (`count` says how often)."""
+        before = (self.count.not_applicable, self.count.kinks, len(self.count.unclear), len(self.count.raised))
+        fault = self._attempt(situation)
+        after = (self.count.not_applicable, self.count.kinks, len(self.count.unclear), len(self.count.raised))
+        self._told = before == after
+        return fault
+
+    def _attempt(self, situation: Situation) -> Fault | None:
         self.count.tried += 1
         given = [item for item in self._subject.args if isinstance(item, torch.Tensor)]
         if situation.resize and grown(given, situation.resize) > LARGEST:
@@ -146,6 +162,8 @@ class Trials:
         """
         if cmath.isfinite(ruled.analytic):
             return False
+        if situation.arguments:
+            return True  # an exponent, an epsilon or an index that its callers may never give
         if situation.values.kind == "masked":
             return not self._subject.masks
         given = [self._subject.args[position] for position in self._subject.positions]
@@ -162,16 +180,23 @@ class Trials:
                 reference[index] = None
 
     def _seen_through(self, situation: Situation, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-        """The oracle's answer; one graph is kept for all situations of the same values."""
-        values = replace(plain(situation), cotangent=ORDINARY.cotangent)
+        """The oracle's answer; one graph serves all situations of the same values, one pull those of a cotangent."""
+        values = _computed(situation)
         if self._graph is None or self._graph_of != values:
-            args = self._subject.make(values)
-            leaves = self._subject.leaves(args, None, alias=values.alias)
+            plainly = replace(plain(situation), cotangent=ORDINARY.cotangent)
+            leaves = self._subject.leaves(self._subject.make(plainly), None, alias=situation.alias)
             given = self._subject.given(leaves, ORDINARY)
             self._graph = (self._subject.forward(given, through=True), leaves)
             self._graph_of = values
-        outputs, leaves = self._graph
-        return self._subject.reference_pull(outputs, leaves, cotangents, situation, retain=True)
+            self._pulled.clear()
+        asked = situation.cotangent
+        key = (asked.kind, asked.number, asked.outputs, asked.layout == "expanded", situation.sequence == "used_twice")
+        found = self._pulled.get(key)
+        if found is None:
+            outputs, leaves = self._graph
+            found = self._subject.reference_pull(outputs, leaves, cotangents, situation, retain=True)
+            self._pulled[key] = found
+        return list(found)
 
     def _by_itself(self, situation: Situation, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """backward(v) = backward(v + w) - backward(w) in the plainest circumstance, w random: linear in v."""
@@ -282,6 +307,23 @@ class Trials:
             if smaller is not None:
                 fault = smaller
         return fault
+
+
+def _computed(situation: Situation) -> tuple[Any, ...]:
+    """What decides which numbers the forward computes with."""
+    return (
+        situation.values,
+        situation.resize,
+        situation.rank,
+        situation.rank_of,
+        situation.broadcast,
+        situation.others,
+        situation.dtype,
+        situation.dtype_of,
+        situation.autocast,
+        situation.alias,
+        repr(situation.arguments),
+    )
 
 
 def _direction(item: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -20,6 +20,7 @@ import torch
 from gradproof_probe.gradients.clues import Clues, read_clues
 from gradproof_probe.gradients.examination import Examination, Examiner, Make
 from gradproof_probe.gradients.experiment import Experiment, ForwardError
+from gradproof_probe.gradients.explanation import placed
 from gradproof_probe.gradients.function_examination import FunctionExaminer, NeedsOtherExaminationError, Scope
 from gradproof_probe.gradients.functions import RecordedCall, Recorder, submitted_functions
 from gradproof_probe.gradients.oracle import seen_through, separate_context, transparent
@@ -48,8 +49,10 @@ class FunctionCall:
         deadline: float,
         clues: Clues | None = None,
         names: Sequence[str] = (),
+        picture: bool = False,
     ) -> None:
         self.function = function
+        self._picture = picture
         self._args = list(args)
         self._root = source_root
         self._seed = seed
@@ -82,6 +85,7 @@ class FunctionCall:
                 steered=self._steered(subject) if thorough else (),
                 declared=positions is not None,
                 thorough=thorough,
+                picture=self._picture,
             )
             try:
                 with default_dtype(dtype):
@@ -209,7 +213,8 @@ def inner_fault(
         found = call.examine(scope, thorough=False)
         if found.verdict == "fail":
             found.evidence["function"] = recorded.function.__qualname__
-            return found
+            found.function = recorded.function
+            return placed(found, recorded.function, source_root)
     return None
 
 
