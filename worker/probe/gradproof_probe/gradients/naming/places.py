@@ -54,7 +54,16 @@ def _local(item: Difference, most: float) -> Named | None:
         return None
     found = _exact_value(item, right)
     if found is None and count > 2:
-        found = _by_position(item, right) or _one_a_slice(item) or _by_value(item, right)
+        # Values made to lie around a number take turns: their positions are as regular as their sizes.
+        placed_by_value = item.evidence.situation.values.kind == "around"
+        found = (
+            ((_by_value(item, right) or _about(item, right)) if placed_by_value else None)
+            or _by_position(item, right)
+            or _one_a_slice(item)
+            or _by_value(item, right)
+        )
+    if found is None and item.evidence.situation.values.kind == "around":
+        found = _about(item, right)
     if found is None and count <= 2:
         found = _single(item)
     if found is None and count * 4 <= total:
@@ -446,6 +455,23 @@ def _by_value(item: Difference, right: torch.Tensor) -> _Places | None:
                     f"{words.number(_simplest(edges[2], edges[3]))}",
                     {"where": f"{name} within", "bracket": edges},
                     f"look for a comparison of {name}: one of the pieces has a wrong derivative",
+                )
+    return None
+
+
+def _about(item: Difference, right: torch.Tensor) -> _Places | None:
+    """On one side of the number that the values were made to lie around: few elements are enough to tell."""
+    number = item.evidence.situation.values.number
+    for name, values in _features(item):
+        flat = item.pick(values)
+        bad, good = flat[item.wrong], flat[right]
+        for sign, inside in (("<", torch.lt), (">", torch.gt), ("<=", torch.le), (">=", torch.ge)):
+            if bool(inside(bad, number).all()) and not bool(inside(good, number).any()):
+                return _Places(
+                    "wrong_region",
+                    f"where {name} {sign} {words.number(number)}",
+                    {"where": f"{name} {sign} {words.number(number)}", "threshold": number},
+                    f"look for the branch, mask or clamp that compares {name} with {words.number(number)}",
                 )
     return None
 
