@@ -21,14 +21,14 @@ _VALUES: Final = frozenset(
         *("missing_gradient", "missing_term", "missing_factor", "missing_conjugate", "extra_term", "extra_factor"),
         *("constant_offset", "held_constant", "dropped_part", "different_epsilon", "mean_instead_of_sum", "rounded"),
         *("transposed", "flipped", "permuted", "shifted", "swapped_gradients", "swapped_grad_outputs", "nan_gradient"),
-        *("gradient_where_constant", "unexpected_gradient", "wrong_second_order"),
+        *("gradient_where_constant", "unexpected_gradient", "wrong_second_order", "not_finite", "clipped"),
     }
 )
 # Ways in which right values become wrong between forward and backward, or between one call and another.
 _STATE: Final = frozenset(
     {
         *("state_outside_ctx", "stale_saved_value", "random_backward", "order_dependent", "mode_dependent"),
-        *("backward_not_repeatable"),
+        "backward_not_repeatable",
     }
 )
 _WRITES: Final = frozenset(

@@ -166,6 +166,10 @@ def test_every_rule_that_a_gradient_check_settles_says_what_its_fault_looks_like
     assert without == set()
 
 
+def test_each_cause_that_a_rule_leads_to_is_a_word_that_checks_say() -> None:
+    assert all(len(cause) > 5 for aim in AIMS.values() for cause in aim.causes)
+
+
 def test_what_refutes_a_rule_is_a_check_that_the_rule_names() -> None:
     for identifier, aim in AIMS.items():
         named = registry.rule(identifier)
