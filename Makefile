@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient precision fuzz real-functions gradient-cases mutants clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient precision fuzz real-functions gradient-cases mutants examples clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ demo: $(STAMP) ## start the service, submit a faulty repository, show what was f
 
 docs: $(STAMP) ## write the pages that come from the code
 	$(BIN)/python -m tools.make_docs
+
+examples: $(STAMP) ## run the examples of docs/gradients.md, write what they print and draw its picture
+	$(BIN)/python -m tools.page_examples docs/gradients.md
 
 cases: $(STAMP) ## score tests/cases (ARGS=--static: reading only)
 	$(BIN)/python -m tools.cases $(ARGS)
