@@ -7,17 +7,13 @@ is the identity) or by what the Function is called, and is reported with that la
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Literal
 
 import torch
 
+from gradproof_probe.gradients.faults import Constancy, Fault
 from gradproof_probe.gradients.functions import BY_DESIGN, STEPLIKE
 from gradproof_probe.gradients.situations import ORDINARY
 from gradproof_probe.gradients.subject import Subject
-from gradproof_probe.gradients.trials import Fault
-
-Constancy = Literal["all", "some", "none"]
 
 
 def meant(fault: Fault, constant: Constancy, function: type | None, subject: Subject) -> str | None:
@@ -33,25 +29,6 @@ def meant(fault: Fault, constant: Constancy, function: type | None, subject: Sub
     if word is not None:
         return f"its name or documentation speaks of {word!r}"
     return None
-
-
-def locally_constant(fault: Fault, wrong: Sequence[int]) -> Constancy:
-    """Whether, wherever they differ, the derivative is zero; `all`: it is zero everywhere."""
-    if not wrong or fault.ruled is None or abs(fault.ruled.numeric) > 1e-9 * max(abs(fault.ruled.analytic), 1e-300):
-        return "none"
-    moving = False
-    for index in wrong:
-        analytic, reference = fault.pull.gradients[index], fault.reference[index]
-        if analytic is None:
-            return "none"
-        truth = torch.zeros_like(analytic) if reference is None else reference
-        known = torch.isfinite(truth)
-        scale = float(analytic.abs().max())
-        apart = known & ((analytic - truth).abs() > 1e-6 * scale)
-        if bool((truth[apart].abs() > 1e-9 * scale).any()):
-            return "none"
-        moving = moving or bool((truth[known].abs() > 1e-9 * scale).any())
-    return "some" if moving else "all"
 
 
 def _identity(fault: Fault, subject: Subject) -> bool:

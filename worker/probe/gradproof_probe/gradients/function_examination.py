@@ -18,10 +18,11 @@ import torch
 from gradproof_probe.gradients import battery
 from gradproof_probe.gradients.attribution import Place, relative
 from gradproof_probe.gradients.coverage import LineCoverage
-from gradproof_probe.gradients.design import locally_constant, meant
+from gradproof_probe.gradients.design import meant
 from gradproof_probe.gradients.effects import Watched
 from gradproof_probe.gradients.examination import Examination, Outcome
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.faults import Fault, locally_constant
 from gradproof_probe.gradients.jacobians import jacobians
 from gradproof_probe.gradients.judging import Judge, Tolerance, differs
 from gradproof_probe.gradients.low_precision import dtype_fault, low
@@ -35,7 +36,7 @@ from gradproof_probe.gradients.rounding import rounded_to
 from gradproof_probe.gradients.second_order import SecondOrder, second_order_fault
 from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, plain
-from gradproof_probe.gradients.trials import COMPUTED, Fault, Trials
+from gradproof_probe.gradients.trials import COMPUTED, Trials
 
 PROBES: Final = 2  # where the oracle agrees as well; three without it (checks facts 2.3)
 MANY: Final = 300_000  # elements beyond which it isn't made larger still
@@ -51,9 +52,9 @@ class NeedsOtherExaminationError(Exception):
 class FunctionExaminer:
     """`function` is the class, or None for a callable that goes through custom Functions.
 
-    `positions`: the arguments that the caller wants gradients for; None for all floating ones. `steered`: situations
-    that the code's own conditions suggest. `declared`: the caller marked what requires grad, so that a gradient which
-    is never returned is missing. `thorough`: other values, sizes, layouts of inputs and types are tried too. `picture`: both Jacobians of a small faulty case are worked out.
+    `steered`: situations that the code's own conditions suggest. `declared`: the caller marked what requires grad, so
+    that a gradient which is never returned is missing. `thorough`: other values, sizes, layouts of inputs and types are
+    tried too. `picture`: both Jacobians of a small faulty case are worked out.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.faults import Fault
 from gradproof_probe.gradients.subject import NotApplicableError, Subject, plain
-from gradproof_probe.gradients.trials import Fault
 
 SMALL: Final = 32  # rows and columns that a picture can show
 SHOWN: Final = ("values", "resize", "rank", "rank_of", "broadcast", "others", "arguments")

@@ -16,10 +16,11 @@ import torch
 
 from gradproof_probe.gradients.battery import LOW_PRECISION, mixed
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.faults import Fault
 from gradproof_probe.gradients.judging import Judge, Ruled
 from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, autocast, is_differentiable
-from gradproof_probe.gradients.trials import Fault, Trials
+from gradproof_probe.gradients.trials import Trials
 
 # A relative error (L2) counts from here on: a dozen roundings that happen to add up stay below, a factor doesn't.
 # Hand-written formulas in half precision lose up to 3 % where fused kernels, which add up in float32, lose 0.5 %.

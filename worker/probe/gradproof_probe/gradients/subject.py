@@ -134,62 +134,61 @@ class Subject:
     def _make(self, situation: Situation) -> list[Any]:
         if self.structured and (situation.resize or situation.broadcast or not _keeps_structure(situation)):
             raise NotApplicableError("a symmetric or triangular input would be one no longer")
-        ranks = [item.dim() for item in self.args if isinstance(item, torch.Tensor)]
-        highest = max(ranks, default=0)
         replaced = dict(situation.arguments)
-        shaped = {self.positions[number]: what for number, what in situation.broadcast if number < len(self.positions)}
-        largest = max((self.args[p] for p in self.positions), key=lambda item: item.numel())
-        made: list[Any] = []
-        changed = not (shaped or situation.others != "as given")
-        values = situation.values
-        for index, item in enumerate(self.args):
-            if not isinstance(item, torch.Tensor):
-                made.append(replaced.get(index, item))
-                continue
-            tensor = item
-            if situation.resize:
-                tensor = resized(tensor, situation.resize, self.seed + index)
-            if index in shaped:
-                tensor = broadcastable(shaped[index], tensor, largest)
-                changed = changed or tensor.shape != item.shape
-            if situation.others != "as given" and not is_differentiable(tensor):
-                tensor = other_entries(situation.others, tensor) if tensor.layout == torch.strided else tensor
-                changed = changed or not torch.equal(tensor, item)
-            if situation.rank and _raised(situation.rank_of, index, tensor, highest):
-                if tensor.dim() + situation.rank < 1:
-                    raise NotApplicableError("there is no dimension to take away")
-                tensor = changed_rank(tensor, situation.rank)
-            if index in self.positions:
-                ordinal = self.positions.index(index)
-                if values.kind != "ordinary" and values.only in (None, ordinal):
-                    tensor = within_domain(make_values(values.kind, values.number, tensor), item)
-                if situation.dtype == "complex128":
-                    made.append(tensor if tensor.is_complex() else made_complex(tensor))
-                    continue
-                wanted = DTYPES[situation.dtype]
-                if situation.dtype_of is not None and ordinal != situation.dtype_of:
-                    wanted = self.base_dtype
-                if situation.dtype != "float64" or self.base_dtype == torch.float64:
-                    if tensor.is_complex():
-                        if wanted not in (torch.float64, torch.float32):
-                            raise NotApplicableError("there is no complex type of half precision here")
-                        tensor = tensor.to(wanted.to_complex())
-                    else:
-                        tensor = tensor.to(wanted)
-                tensor = tensor.contiguous()
-            elif is_differentiable(tensor) and situation.dtype_of is None and situation.dtype in DTYPES:
-                # A target that needs no gradient comes in the type of the rest.
-                if situation.dtype != "float64" and not tensor.is_complex():
-                    tensor = tensor.to(DTYPES[situation.dtype])
-            made.append(tensor)
-        if not changed:
+        made = [
+            self._shaped(index, item, situation) if isinstance(item, torch.Tensor) else replaced.get(index, item)
+            for index, item in enumerate(self.args)
+        ]
+        if (situation.broadcast or situation.others != "as given") and not any(
+            one.shape != other.shape or not torch.equal(one, other)
+            for one, other in zip(made, self.args, strict=True)
+            if isinstance(other, torch.Tensor) and other.layout == torch.strided
+        ):
             raise NotApplicableError("nothing can be changed so")
-        if values.kind != "ordinary" and all(
+        made = [
+            self._valued(index, item, situation) if is_differentiable(item) else item for index, item in enumerate(made)
+        ]
+        if situation.values.kind != "ordinary" and all(
             made[p].shape == self.args[p].shape and torch.equal(made[p], self.args[p].to(made[p].dtype))
             for p in self.positions
         ):
             raise NotApplicableError("no input may take such values")
         return made
+
+    def _shaped(self, index: int, tensor: torch.Tensor, situation: Situation) -> torch.Tensor:
+        """Of another size, shape or rank; other entries, where it holds indices or a mask."""
+        ranks = [item.dim() for item in self.args if isinstance(item, torch.Tensor)]
+        if situation.resize:
+            tensor = resized(tensor, situation.resize, self.seed + index)
+        if index in self.positions:
+            for number, what in situation.broadcast:
+                if self.positions.index(index) == number:
+                    largest = max((self.args[p] for p in self.positions), key=lambda item: item.numel())
+                    tensor = broadcastable(what, tensor, largest)
+        if situation.others != "as given" and not is_differentiable(tensor) and tensor.layout == torch.strided:
+            tensor = other_entries(situation.others, tensor)
+        if situation.rank and _raised(situation.rank_of, index, tensor, max(ranks)):
+            if tensor.dim() + situation.rank < 1:
+                raise NotApplicableError("there is no dimension to take away")
+            tensor = changed_rank(tensor, situation.rank)
+        return tensor
+
+    def _valued(self, index: int, tensor: torch.Tensor, situation: Situation) -> torch.Tensor:
+        """With other values, in another dtype."""
+        ordinal = self.positions.index(index) if index in self.positions else None
+        values = situation.values
+        if ordinal is not None and values.kind != "ordinary" and values.only in (None, ordinal):
+            tensor = within_domain(make_values(values.kind, values.number, tensor), self.args[index])
+        if situation.dtype == "complex128":
+            return made_complex(tensor) if ordinal is not None and not tensor.is_complex() else tensor
+        # A target that needs no gradient comes in the type of the rest, unless one input alone is meant.
+        ordinary = situation.dtype == "float64" or situation.dtype_of not in (None, ordinal)
+        wanted = self.base_dtype if ordinary else DTYPES[situation.dtype]
+        if tensor.is_complex():
+            if wanted not in (torch.float64, torch.float32):
+                raise NotApplicableError("there is no complex type of half precision here")
+            wanted = wanted.to_complex()
+        return tensor.to(wanted).contiguous()
 
     def other(self, args: Sequence[Any]) -> list[Any]:
         """Other values of the same shapes, in the domain if it is all positive; indices in another order."""
@@ -285,6 +284,8 @@ class Subject:
         Raises `NotApplicableError`, `ForwardError`, `BackwardError`.
         """
         made = self.make(situation)
+        if self.structured and situation.alias:
+            raise NotApplicableError("a symmetric or triangular input isn't any other one")
         if situation.input_layout != "contiguous":
             made = self._lay_out(made, situation)
         with switched(situation):
@@ -310,6 +311,8 @@ class Subject:
         changed = False
         for position in self.positions:
             found[position] = laid_out(made[position], situation.input_layout)
+            if not torch.equal(found[position].nan_to_num(), made[position].nan_to_num()):
+                raise NotApplicableError("such a layout can only hold equal values")
             changed = changed or not found[position].is_contiguous() or situation.input_layout == "offset"
         if not changed:
             raise NotApplicableError(f"no input can be {situation.input_layout}")
@@ -486,7 +489,7 @@ def is_differentiable(item: Any) -> bool:
 
 
 def has_structure(tensor: torch.Tensor) -> bool:
-    """Whether it holds symmetric or triangular matrices: covariances, factors. Other values would be no such matrices."""
+    """Whether it holds symmetric or triangular matrices: covariances, factors. With other values it wouldn't."""
     if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < 2 or not tensor.numel():
         return False
     scale = 1e-9 * float(tensor.abs().max())
@@ -496,7 +499,7 @@ def has_structure(tensor: torch.Tensor) -> bool:
 
 def _keeps_structure(situation: Situation) -> bool:
     values = situation.values
-    return (values.kind == "ordinary" or (values.kind == "scaled" and values.number > 0)) and not situation.alias
+    return values.kind == "ordinary" or (values.kind == "scaled" and values.number > 0)
 
 
 def within_domain(made: torch.Tensor, given: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 
 from gradproof_probe.gradients.battery import LARGEST, grown
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.faults import Fault, locally_constant
 from gradproof_probe.gradients.judging import Judge, Ruled, Tolerance, differs, largest
 from gradproof_probe.gradients.probing import UnstableError, ridders
 from gradproof_probe.gradients.situations import ORDINARY, Situation
@@ -25,17 +26,6 @@ from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject,
 PROBE_RELATIVE: Final = 1e-5
 # Fields that change what is computed: their reference is another evaluation, not the same gradient in other clothes.
 COMPUTED: Final = ("values", "resize", "rank", "alias", "arguments", "broadcast", "others")
-
-
-@dataclass(slots=True)
-class Fault:
-    """A wrong gradient: where, in which (smallest) situation, and both gradients. `reference` may hold NaN: unknown."""
-
-    situation: Situation
-    pull: Pull
-    reference: list[torch.Tensor | None]
-    ruled: Ruled | None
-    raised: BaseException | None = None
 
 
 @dataclass(slots=True)
@@ -151,9 +141,20 @@ class Trials:
             self.count.kinks += 1
         elif ruled.ruling == "unclear":
             self.count.unclear.append(situation.describe())
-        if ruled.ruling != "wrong" or self._beside_the_domain(situation, ruled):
+        fault = Fault(situation, pull, reference, ruled)
+        if ruled.ruling != "wrong" or self._beside_the_domain(situation, ruled) or self._saturated(fault):
             return None
-        return Fault(situation, pull, reference, ruled)
+        return fault
+
+    def _saturated(self, fault: Fault) -> bool:
+        """A gradient where the output is constant, at values that only we gave: clamps and quantisers let it through.
+
+        Where the given inputs show it, it is weighed by `design`; elsewhere nobody can tell it from what is meant.
+        """
+        if fault.situation.values.kind == "ordinary":
+            return False
+        wrong = differs(fault.pull.gradients, fault.reference, self._tolerance, self._natural)
+        return locally_constant(fault, wrong) != "none"
 
     def _beside_the_domain(self, situation: Situation, ruled: Ruled) -> bool:
         """A gradient that isn't finite at values that nobody may ever give: the search for those weighs them.
@@ -231,7 +232,8 @@ class Trials:
         ruled = self._judge.rule(plain(situation), pull.gradients, reference, pull.cotangents, only) if only else None
         if ruled is None or ruled.ruling != "wrong" or subject.elements == 0:
             return None
-        return Fault(situation, pull, reference, ruled)
+        fault = Fault(situation, pull, reference, ruled)
+        return None if self._beside_the_domain(situation, ruled) or self._saturated(fault) else fault
 
     def along_directions(self, situation: Situation, pull: Pull, number: int = 0) -> bool | None:
         """Whether differences along one random direction of all variables agree; None if they can't tell.
