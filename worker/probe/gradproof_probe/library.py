@@ -10,8 +10,11 @@ from __future__ import annotations
 import copy
 import inspect
 import random
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +68,7 @@ class GradientReport:
 
     def raise_for_failure(self) -> None:
         """Raise `GradientError` if the verdict is `fail`; everything else is no proof of a fault."""
+        __tracebackhide__ = True  # pytest then points at the caller's line
         if self.verdict != "fail":
             return
         lines = []
@@ -98,13 +102,23 @@ def check_gradients(
     """
     deadline = time.monotonic() + (DEFAULT_BUDGET_S if budget_s is None else budget_s)
     clues = clues_from_hints(hints) if hints is not None else None
-    before = random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        try:
-            found = _examine(fn, list(inputs), seed, deadline, clues)
-        finally:
-            random.setstate(before)
+    with torch.random.fork_rng(devices=[]), _other_generators(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the code says of inputs that only we give it
+        found = _examine(fn, list(inputs), seed, deadline, clues)
     return _report(found, lambda: _script(fn, inputs, seed, found))
+
+
+@contextmanager
+def _other_generators() -> Iterator[None]:
+    """Python's generator and NumPy's are put back."""
+    numpy = sys.modules.get("numpy")
+    before = random.getstate(), None if numpy is None else numpy.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        if numpy is not None:
+            numpy.random.set_state(before[1])
 
 
 def _script(fn: Any, inputs: Sequence[Any], seed: int, found: Examination) -> str | None:

@@ -9,9 +9,9 @@ import torch
 
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
 from gradproof_probe.gradients.attribution import Place, innermost
-from gradproof_probe.gradients.examination import Examination, Examiner, Make
+from gradproof_probe.gradients.examination import Examination, Examiner, Make, placed
 from gradproof_probe.gradients.experiment import Experiment
-from gradproof_probe.gradients.explanation import Explainer, placed, signature
+from gradproof_probe.gradients.explanation import Explainer, signature
 from gradproof_probe.gradients.situations import ORDINARY
 from gradproof_probe.gradients.steps import kept_graph
 from gradproof_probe.gradients.whole_calls import FunctionCall, inner_fault

@@ -8,8 +8,8 @@ import torch
 
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
 from gradproof_probe.checks.gradcheck import argument_names, constructor_raised, experiment_maker, repro
-from gradproof_probe.gradients.attribution import Place, backward_return
-from gradproof_probe.gradients.examination import Examination
+from gradproof_probe.gradients.attribution import Place
+from gradproof_probe.gradients.examination import Examination, placed
 from gradproof_probe.gradients.whole_calls import FunctionCall, recorded_calls
 from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
 
@@ -105,7 +105,7 @@ class Gradgradcheck(Check):
 
 def _failed(context: CheckContext, call: FunctionCall, found: Examination) -> CheckResult:
     target = context.resolved.target
-    place = backward_return(call.function, context.source_root) or Place(target.path, target.line)
+    place = placed(found, call.function, context.source_root).place or Place(target.path, target.line)
     return CheckResult(
         verdict="fail",
         summary=found.text,

@@ -103,6 +103,61 @@ def statement(function: type, called: str, source_root: Path) -> Place | None:
     return None
 
 
+def in_place_line(function: type, source_root: Path) -> Place | None:
+    """The first line of the Function's backward that writes to a tensor: `x.mul_(…)`, `x *= …`, `x[i] = …`, `out=`."""
+    for node, line, path in _nodes(getattr(function, "backward", None), source_root):
+        if isinstance(node, ast.AugAssign):
+            return Place(path, line)
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+            return Place(path, line)
+        if isinstance(node, ast.Call) and (
+            (isinstance(node.func, ast.Attribute) and re.search(r"[a-z0-9]_$", node.func.attr))
+            or any(keyword.arg == "out" for keyword in node.keywords)
+        ):
+            return Place(path, line)
+    return None
+
+
+def kept_line(function: type, source_root: Path) -> Place | None:
+    """The first line of forward (or setup_context) that keeps something as an attribute of ctx which backward reads.
+
+    Where there is none, the line that saves tensors.
+    """
+    read = {
+        node.attr
+        for node, _, _ in _nodes(getattr(function, "backward", None), source_root)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    for name in ("forward", "setup_context"):
+        for node, line, path in _nodes(getattr(function, name, None), source_root):
+            if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant | ast.Name):
+                kept = [target.attr for target in node.targets if isinstance(target, ast.Attribute)]
+                if any(attribute in read for attribute in kept):
+                    return Place(path, line)
+    for name in ("forward", "setup_context"):
+        for node, line, path in _nodes(getattr(function, name, None), source_root):
+            if isinstance(node, ast.Assign) and any(
+                isinstance(target, ast.Attribute) and target.attr in read for target in node.targets
+            ):
+                return Place(path, line)
+    return statement(function, "save_for_backward", source_root)
+
+
+def _nodes(method: Any, source_root: Path) -> list[tuple[ast.AST, int, str]]:
+    """(node, its line in the file, the file), in the order of lines; empty where there is no submitted source."""
+    try:
+        unwrapped = inspect.unwrap(method)
+        lines, start = inspect.getsourcelines(unwrapped)
+        path = relative(inspect.getsourcefile(unwrapped) or "", source_root)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError, AttributeError, ValueError):
+        return []
+    if path is None:
+        return []
+    found = [(node, start - 1 + node.lineno, path) for node in ast.walk(tree) if hasattr(node, "lineno")]
+    return sorted(found, key=lambda item: item[1])
+
+
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 

@@ -23,7 +23,9 @@ from gradproof_probe.gradients.attribution import (
     InPlaceWrites,
     Place,
     backward_return,
+    in_place_line,
     innermost,
+    kept_line,
     statement,
 )
 from gradproof_probe.gradients.diagnosis import Comparison, Named, diagnose
@@ -542,3 +544,16 @@ class _GradientNotFiniteError(Exception):
 
 def _label(constant: str, named: Named) -> str:
     return "straight_through" if constant != "none" else named.cause
+
+
+def placed(found: Examination, function: type, source_root: Path) -> Examination:
+    """A Function's fault with the line that its cause points at; the line that returns its gradients, if none does."""
+    if found.verdict != "fail":
+        return found
+    place = None
+    if found.cause in ("grad_output_mutated", "saved_tensor_mutated"):
+        place = in_place_line(function, source_root)
+    elif found.cause in ("stale_saved_value", "wrong_second_order"):
+        place = kept_line(function, source_root)
+    found.place = place or found.place or backward_return(function, source_root)
+    return found

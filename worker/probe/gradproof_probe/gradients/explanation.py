@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from gradproof_probe.gradients.attribution import backward_return
 from gradproof_probe.gradients.breaks import Breaks
-from gradproof_probe.gradients.examination import Examination, Examiner, Make
+from gradproof_probe.gradients.examination import Examination, Examiner, Make, placed
 from gradproof_probe.gradients.experiment import Experiment, ForwardError
-from gradproof_probe.gradients.functions import RecordedCall, Recorder, submitted_functions
+from gradproof_probe.gradients.functions import Recorder, submitted_functions
+from gradproof_probe.gradients.whole_calls import FunctionCall
 from gradproof_probe.harness.recipe import ExpressionError, default_dtype
 
 
@@ -47,7 +47,7 @@ class Explainer:
         for function, examination in inner:
             if examination.verdict == "fail":
                 examination.evidence = {**found.evidence, "function": function.__qualname__}
-                examination.worst = found.worst
+                examination.function = function
                 return placed(examination, function, self._root)
         if not found.mismatch:
             return found
@@ -66,27 +66,16 @@ class Explainer:
         for call in recorder.calls:
             if time.monotonic() > self._deadline:
                 break
-            examiner = Examiner(
-                self._of_call(call),
+            examined = FunctionCall(
+                call.function,
+                call.args,
                 source_root=self._root,
                 seed=self._seed,
                 deadline=self._deadline,
-                function=call.function,
-            )
-            found.append((call.function, examiner.examine()))
+                picture=True,
+            ).examine("first_order", thorough=False)
+            found.append((call.function, examined))
         return found
-
-    def _of_call(self, call: RecordedCall) -> Make:
-        function: Any = call.function
-        names = [parameter.name for parameter in signature(function.forward)]
-        names = names[1:] if names[:1] in (["ctx"], ["context"], ["self"]) else names
-
-        def make(precision: torch.dtype | None) -> Experiment:
-            return Experiment(
-                function.apply, call.args, {}, None, seed=self._seed, precision=precision, argument_names=names
-            )
-
-        return make
 
     def _cut(self, found: Examination, breaks: Breaks) -> Examination:
         """Cuts, hooks, randomness and coarse arithmetic each explain a difference without a fault of the author's."""
@@ -149,13 +138,6 @@ class Explainer:
         if found.verdict == "pass":
             return True
         return False if found.mismatch else None
-
-
-def placed(found: Examination, function: type, source_root: Path) -> Examination:
-    """A Function's fault is at the line that returns its gradients, unless something was raised elsewhere."""
-    if found.place is None and found.verdict == "fail":
-        found.place = backward_return(function, source_root)
-    return found
 
 
 def signature(function: Callable[..., Any]) -> list[inspect.Parameter]:

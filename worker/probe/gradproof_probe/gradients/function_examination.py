@@ -431,12 +431,13 @@ class FunctionExaminer:
         return [*computed[:16], *battery.arguments(subject.args)[:4], *values, *sizes[:4]]
 
     def _passed(self, trials: Trials, *, oracle: bool) -> Examination:
-        return self._result(
-            "pass",
-            "agrees",
+        text = (
             f"the gradient agrees with {'autograd through the forward and with ' if oracle else ''}finite differences "
-            f"in {trials.count.tried - trials.count.not_applicable + 1} situations",
+            f"in {trials.count.tried - trials.count.not_applicable + 1} situations"
         )
+        if trials.stopped:
+            text += "; the time was over before the other situations were tried"
+        return self._result("pass", "agrees", text)
 
     def _named(self, fault: Fault) -> Examination:
         """The fault with its cause, numbers, worst coordinate and line."""
@@ -453,7 +454,7 @@ class FunctionExaminer:
         text = f"{named.text}; {named.hint}" if named.hint else named.text
         found = self._result("fail", named.cause, text, named.numbers, fault=fault)
         if named.hint:
-            found.evidence["look_at"] = named.hint
+            found.evidence["look_at"] = named.hint.removeprefix("look for ")
         if self._picture and (rows := jacobians(self._subject, fault)):
             found.evidence["jacobians"] = rows
         return found

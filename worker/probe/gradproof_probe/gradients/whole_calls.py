@@ -18,9 +18,8 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.clues import Clues, read_clues
-from gradproof_probe.gradients.examination import Examination, Examiner, Make
+from gradproof_probe.gradients.examination import Examination, Examiner, Make, placed
 from gradproof_probe.gradients.experiment import Experiment, ForwardError
-from gradproof_probe.gradients.explanation import placed
 from gradproof_probe.gradients.function_examination import FunctionExaminer, NeedsOtherExaminationError, Scope
 from gradproof_probe.gradients.functions import RecordedCall, Recorder, submitted_functions
 from gradproof_probe.gradients.oracle import seen_through, separate_context, transparent
