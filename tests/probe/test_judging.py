@@ -327,10 +327,11 @@ def test_seen_through_a_separate_context_is_given_as_torch_gives_it() -> None:
     assert torch.allclose(found, 3 * ROWS**2)
 
 
-def test_seen_through_an_output_that_is_declared_so_has_no_gradient() -> None:
-    values, places = transparent(innocent_functions.ValuesAndPlaces)(ROWS.clone().requires_grad_())
-    assert values.requires_grad
-    assert not places.requires_grad
+@pytest.mark.parametrize("name", ["ValuesAndPlaces", "SeparateContextThatMarks"])
+def test_seen_through_an_output_that_is_declared_so_has_no_gradient(name: str) -> None:
+    differentiable, declared = transparent(getattr(innocent_functions, name))(ROWS.clone().requires_grad_())
+    assert differentiable.requires_grad
+    assert not declared.requires_grad
 
 
 def test_functions_are_seen_through_only_as_long_as_asked() -> None:

@@ -21,7 +21,7 @@ INPUTS: dict[str, tuple[Any, ...]] = {
     "KeepsItsTypesUnderAutocast": (ROWS, normal(4, 5, seed=1)),
     "Product": (ROWS, normal(3, 4, seed=1)),
     "ProductOfOneType": (ROWS, normal(3, 4, seed=1)),
-    "OverflowsAtThirty": (20 * ROWS,),
+    "OverflowsAtThirty": (40 * ROWS,),
 }
 
 
