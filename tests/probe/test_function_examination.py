@@ -153,6 +153,8 @@ POSITIVE = ROWS.abs() + 1.2
 PROBABILITIES = normal(3, 4).softmax(-1)
 
 INNOCENT: dict[str, tuple[str, tuple[Any, ...], str]] = {
+    "setup_context that marks": ("SeparateContextThatMarks", ONE, "pass"),
+    "relu at its corner here and there": ("RectifierWithOneAtZero", (ROWS * (ROWS > 0),), "pass"),
     "straight-through": ("StraightThrough", ONE, "inconclusive"),
     "surrogate of a step": ("SurrogateSpike", ONE, "inconclusive"),
     "reversal": ("Flipped", ONE, "inconclusive"),

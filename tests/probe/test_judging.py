@@ -129,7 +129,7 @@ def test_of_complex_numbers_the_part_that_differs_is_moved() -> None:
     [
         ("corner", torch.relu),
         ("ridge", lambda x: x.abs()),
-        ("jump", lambda x: (x >= 0).to(x.dtype) * 3),
+        ("jump", lambda x: (x >= 0).to(x.dtype) * 3 + 0 * x),
         ("tie", lambda x: x.amax(-1)),
     ],
 )

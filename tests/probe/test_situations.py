@@ -207,7 +207,7 @@ def test_the_same_tensor_is_given_twice_where_rows_are_of_one_length() -> None:
 
 def test_sizes_are_one_a_little_more_thousands_and_none() -> None:
     tensors = zeros((3, 4))
-    resizes = [item.resize for item in battery.sizes(tensors)]
+    resizes = [item.resize for item in battery.sizes(tensors, tensors)]
     assert ((3, 1),) in resizes
     assert ((4, 5),) in resizes
     assert ((3, 1), (4, 1)) in resizes

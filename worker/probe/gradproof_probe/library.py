@@ -168,7 +168,8 @@ def _inside(
         call = CallableCall(fn, inputs, source_root=root, seed=seed, deadline=deadline, clues=clues)
         functions = [item.function for item in call.functions()]
         whole = call.examine(functions) if functions or clues is not None else None
-        if whole is not None:
+        # What `Explainer` found to be meant inside isn't a fault of the whole.
+        if whole is not None and not (whole.mismatch and found.mismatch):
             return whole
         if not functions:
             return found

@@ -184,7 +184,23 @@ def aliases(inputs: Sequence[torch.Tensor]) -> list[Situation]:
     return [Situation(alias=True)] if len(set(shapes)) < len(shapes) else []
 
 
-def sizes(inputs: Sequence[torch.Tensor]) -> list[Situation]:
+def _batch_of_one(variables: Sequence[torch.Tensor]) -> list[Situation]:
+    """The leading dimension alone, where its length is that of another one as well."""
+    largest = max(variables, key=lambda item: item.numel(), default=None)
+    if largest is None or largest.dim() < 2 or largest.shape[0] < 2:
+        return []
+    lead = largest.shape[0]
+    if all(size != lead for item in variables for size in item.shape[1:]):
+        return []
+    leading: list[tuple[int, Broadcast]] = [
+        (number, "axis 0")
+        for number, item in enumerate(variables)
+        if item.dim() == largest.dim() and item.shape[0] == lead
+    ]
+    return [Situation(broadcast=tuple(leading))]
+
+
+def sizes(inputs: Sequence[torch.Tensor], variables: Sequence[torch.Tensor]) -> list[Situation]:
     """Each dimension 1, a little longer, and so long that there are some thousand elements."""
     lengths = list(dict.fromkeys(size for item in inputs for size in item.shape if size > 0))
     found: list[Situation] = []
@@ -194,7 +210,8 @@ def sizes(inputs: Sequence[torch.Tensor]) -> list[Situation]:
     if len(lengths) > 1:
         found.append(Situation(resize=tuple((length, 1) for length in lengths if length != 1)))
     found += [Situation(resize=((length, 0),)) for length in _ends(inputs)]
-    return [item for item in found if item.resize and all(old != new for old, new in item.resize)]
+    found += _batch_of_one(variables)
+    return [item for item in found if all(old != new for old, new in item.resize)]
 
 
 def _ends(inputs: Sequence[torch.Tensor]) -> list[int]:

@@ -183,7 +183,7 @@ class Examiner:
         ):
             spread = max(
                 (
-                    float((a.value - b.value).abs().max())
+                    float((a.value - b.value).detach().abs().max())
                     for a, b in zip(outputs, again, strict=False)
                     if a.value.shape == b.value.shape and a.value.numel()
                 ),

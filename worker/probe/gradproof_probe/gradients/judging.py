@@ -230,7 +230,8 @@ class Judge:
                 raise UnstableError("the number of outputs changes")
             total = size = 0.0
             for index, (output, weight) in enumerate(zip(outputs, weights, strict=True)):
-                if asked is not None and index not in asked:
+                # What forward declares non-differentiable has a cotangent here, but hands none on.
+                if not output.requires_grad or (asked is not None and index not in asked):
                     continue
                 if output.shape != weight.shape:
                     raise UnstableError("an output changes its shape")

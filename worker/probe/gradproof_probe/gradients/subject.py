@@ -352,9 +352,10 @@ class Subject:
         match situation.sequence:
             case "interleaved":
                 # Two more are under way, and the last of them goes back first.
-                others = self.leaves(self.other(made), situation.wanted, alias=situation.alias)
-                self.forward(self.given(others, situation))
+                # Of the other, the other is the given one again but for a factor: it must not be the last.
                 others = self.leaves(self.other(self.other(made)), situation.wanted, alias=situation.alias)
+                self.forward(self.given(others, situation))
+                others = self.leaves(self.other(made), situation.wanted, alias=situation.alias)
                 self.pull_from(self.forward(self.given(others, situation)), others, ORDINARY)
             case "output_written":
                 with torch.no_grad():

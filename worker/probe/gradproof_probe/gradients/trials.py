@@ -301,14 +301,29 @@ class Trials:
 
     def _smallest(self, fault: Fault) -> Fault:
         """Drop what isn't needed for it to show, one field after another."""
-        names = fault.situation.changed()
-        if len(names) < 2 or fault.raised is not None:
+        if fault.raised is not None:
             return fault
-        for name in names:
-            smaller = self.attempt(fault.situation.without(name))
-            if smaller is not None:
-                fault = smaller
+        for name in fault.situation.changed():
+            fault = self._smaller(fault, fault.situation.without(name))
+        cotangent = fault.situation.cotangent
+        if cotangent.kind != "random" and cotangent.layout != "contiguous":
+            for less in (replace(cotangent, layout="contiguous"), replace(cotangent, kind="random", number=0.0)):
+                smaller = self._smaller(fault, replace(fault.situation, cotangent=less))
+                if smaller is not fault:
+                    return smaller
         return fault
+
+    def _smaller(self, fault: Fault, situation: Situation) -> Fault:
+        """The fault in a smaller situation, if it shows there; the given one otherwise."""
+        smaller = self.attempt(situation)
+        if smaller is None:
+            return fault
+        if situation == ORDINARY:
+            if not differs(smaller.pull.gradients, self._ordinary.gradients, self._tolerance):
+                return fault
+            # It was right before: something that outlives a call has changed since.
+            return replace(smaller, situation=Situation(sequence="repeated"))
+        return smaller
 
 
 def _computed(situation: Situation) -> tuple[Any, ...]:

@@ -282,8 +282,8 @@ def _between(case: Case, again: str) -> list[str]:
     if sequence == "interleaved":
         # Two more are under way, and the last of them goes back first.
         return [
-            f"forward(call, {again})",
-            f"last = {again.replace('other_values(made)', 'other_values(other_values(made))')}",
+            f"forward(call, {again.replace('other_values(made)', 'other_values(other_values(made))')})",
+            f"last = {again}",
             "results = forward(call, last)",
             f"gradients(results, last, [{cotangent_text('random', 0.0)} for i, o in enumerate(results)])",
         ]

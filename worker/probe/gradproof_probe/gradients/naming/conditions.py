@@ -109,6 +109,8 @@ def conditional(situation: Situation, pattern: Named) -> Named:
 def _cause(field: str, situation: Situation) -> str:
     if field == "sequence":
         return _SEQUENCES[situation.sequence]
+    if field == "broadcast" and len(situation.broadcast) > 1:
+        return "size_dependent"  # a dimension of several inputs at once
     if field != "cotangent":
         return _CAUSES[field]
     cotangent = situation.cotangent
