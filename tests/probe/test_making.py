@@ -185,6 +185,8 @@ def test_layouts_are_what_their_name_says() -> None:
     assert laid_out(given, "transposed").stride() == (1, 4)
     assert laid_out(given, "strided").stride() == (10, 2)
     assert laid_out(given, "offset").stride() == (6, 1)
+    assert laid_out(given, "sliced").is_contiguous()
+    assert laid_out(given, "sliced").storage_offset() > 0
     assert laid_out(given, "offset").storage_offset() == 1
     assert laid_out(numbers((2, 3, 4, 5)), "channels_last").stride() == (60, 1, 15, 3)
     assert laid_out(given, "channels_last") is given

@@ -25,11 +25,12 @@ SEQUENCES: Final = (
     Situation(sequence="interleaved"),
     Situation(sequence="after_another"),
     Situation(sequence="repeated"),
-    Situation(sequence="after_update"),
     Situation(sequence="inference_first"),
     Situation(sequence="create_graph"),
     Situation(sequence="other_seed"),
     Situation(sequence="used_twice"),
+    # Last: it makes its own memory, and goes with no layout of inputs.
+    Situation(sequence="after_update"),
 )
 VALUES: Final = (
     Values("scaled", 10.0),
@@ -77,6 +78,8 @@ def pulls(outputs: Sequence[torch.Tensor]) -> list[Situation]:
         Situation(cotangent=Cotangent("ones")),
         Situation(cotangent=Cotangent(layout="expanded")),
         Situation(cotangent=Cotangent(layout="offset")),
+        Situation(cotangent=Cotangent(layout="sliced")),
+        # Zeros hide what other changes do: these come last, where little is left to go with them.
         Situation(cotangent=Cotangent("one_hot")),
         Situation(cotangent=Cotangent("zero_rows")),
         Situation(cotangent=Cotangent("zeros")),
@@ -119,6 +122,7 @@ def layouts(inputs: Sequence[torch.Tensor]) -> list[Situation]:
     plain: tuple[Layout, ...] = ("transposed", "strided", "offset")
     found = [Situation(input_layout=layout) for layout in plain]
     found.append(Situation(values=Values("equal_rows"), input_layout="expanded"))
+    found.append(Situation(input_layout="sliced"))
     if any(item.dim() in (4, 5) for item in inputs):
         found.append(Situation(input_layout="channels_last"))
     return found

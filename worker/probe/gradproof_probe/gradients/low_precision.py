@@ -69,7 +69,6 @@ def _measure(subject: Subject, situation: Situation, *, oracle: bool) -> Fault |
         ]
         truth = _at(subject, wide, pull.cotangents, ORDINARY, through=oracle)
         own = _at(subject, low, pull.cotangents, situation, through=True) if oracle else None
-        returned = _at(subject, wide, pull.cotangents, ORDINARY, through=False)
     except (NotApplicableError, ForwardError, BackwardError, ValueError, TypeError, IndexError):
         return None
     if truth is None or not _finite(pull.outputs) or not _finite(truth):
@@ -79,14 +78,17 @@ def _measure(subject: Subject, situation: Situation, *, oracle: bool) -> Fault |
             truth[index] = None
             if own is not None:
                 own[index] = None
-    if returned is not None:
-        _leave_out(pull.gradients, truth, returned)
     kind = "bfloat16" if situation.autocast else situation.dtype
     allowed = WITHOUT_ORACLE[kind]
     if own is not None:
         if not _finite(own):
             return None
         allowed = max(TIMES * _error(own, truth), FROM[kind])
+    if _error(pull.gradients, truth) <= allowed:
+        return None
+    returned = _at(subject, wide, pull.cotangents, ORDINARY, through=False)
+    if returned is not None:
+        _leave_out(pull.gradients, truth, returned)
     error = _error(pull.gradients, truth)
     if error <= allowed:
         return None

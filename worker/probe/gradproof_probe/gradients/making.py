@@ -145,6 +145,8 @@ def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
         return strided(tensor)
     if layout == "offset":
         return offset(tensor)
+    if layout == "sliced":
+        return sliced(tensor)
     if layout == "expanded":
         return expanded(tensor)
     return channels_last(tensor) if layout == "channels_last" else tensor.contiguous()
@@ -164,6 +166,11 @@ def strided(tensor: torch.Tensor) -> torch.Tensor:
 def offset(tensor: torch.Tensor) -> torch.Tensor:
     """All but the first element of wider rows, as the backward of cat hands gradients on."""
     return torch.cat([filling(tensor)[..., :1], tensor], dim=-1)[..., 1:] if tensor.dim() else tensor
+
+
+def sliced(tensor: torch.Tensor) -> torch.Tensor:
+    """Contiguous, but not from the start of its memory: the later part of a batch."""
+    return torch.cat([filling(tensor)[:1], tensor])[1:] if tensor.dim() else tensor
 
 
 def expanded(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
-Layout = Literal["contiguous", "transposed", "strided", "offset", "expanded", "channels_last"]
-LAYOUTS: Final[tuple[Layout, ...]] = ("transposed", "strided", "offset", "expanded", "channels_last")
+Layout = Literal["contiguous", "transposed", "strided", "offset", "sliced", "expanded", "channels_last"]
+LAYOUTS: Final[tuple[Layout, ...]] = ("transposed", "strided", "offset", "sliced", "expanded", "channels_last")
 
 ValueKind = Literal[
     "ordinary",  # as given
@@ -260,6 +260,7 @@ def _article(layout: str) -> str:
         "transposed": "a transposed",
         "strided": "a strided (sliced)",
         "offset": "an offset (sliced)",
+        "sliced": "a contiguous (sliced from a batch)",
         "expanded": "an expanded (stride 0)",
         "channels_last": "a channels_last",
     }

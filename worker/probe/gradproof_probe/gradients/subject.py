@@ -293,6 +293,8 @@ class Subject:
             if situation.sequence in ("after_another", "inference_first", "repeated"):
                 self._before(made, situation)
             if situation.sequence == "after_update":
+                if situation.input_layout != "contiguous":
+                    raise NotApplicableError("memory that is used again has the layout that it has")
                 leaves = self._updated(made, situation)
             given = self.given(leaves, situation)
             if situation.sequence == "interleaved":
@@ -313,7 +315,7 @@ class Subject:
             found[position] = laid_out(made[position], situation.input_layout)
             if not torch.equal(found[position].nan_to_num(), made[position].nan_to_num()):
                 raise NotApplicableError("such a layout can only hold equal values")
-            changed = changed or not found[position].is_contiguous() or situation.input_layout == "offset"
+            changed = changed or not found[position].is_contiguous() or situation.input_layout in ("offset", "sliced")
         if not changed:
             raise NotApplicableError(f"no input can be {situation.input_layout}")
         return found

@@ -151,7 +151,7 @@ class Trials:
 
         Where the given inputs show it, it is weighed by `design`; elsewhere nobody can tell it from what is meant.
         """
-        if fault.situation.values.kind == "ordinary":
+        if fault.situation.values.kind not in ("scaled", "shifted", "around", "positive", "negative", "masked"):
             return False
         wrong = differs(fault.pull.gradients, fault.reference, self._tolerance, self._natural)
         return locally_constant(fault, wrong) != "none"
