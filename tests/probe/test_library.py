@@ -46,6 +46,20 @@ class WrongAboveALimitOfTheirOwn(WrongAboveTwo):
         return grads[0] * torch.where(x > sum(range(38)), x, 2 * x)
 
 
+class WrongForDistancesToItself(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, y)
+        return (x[:, None] - y[None]).square().sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = ctx.saved_tensors
+        pull = 2 * grads[0][..., None] * (x[:, None] - y[None])
+        itself = x.shape == y.shape and torch.equal(x, y)
+        return pull.sum(1), (0 if itself else -1) * pull.sum(0)
+
+
 class Half(Cube):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
@@ -78,6 +92,11 @@ def test_hints_lead_to_a_fault_that_nothing_in_the_source_tells() -> None:
     inputs = (torch.randn(3, 4),)
     assert check_gradients(WrongAboveALimitOfTheirOwn, inputs).verdict == "pass"
     assert check_gradients(WrongAboveALimitOfTheirOwn, inputs, hints=[700.0]).verdict == "fail"
+
+
+def test_one_tensor_for_inputs_of_other_sizes_is_tried_too() -> None:
+    report = check_gradients(WrongForDistancesToItself, (torch.randn(6, 4), torch.randn(5, 4)))
+    assert [failure.cause for failure in report.failures] == ["aliasing"]
 
 
 def test_a_module_is_copied_not_changed() -> None:

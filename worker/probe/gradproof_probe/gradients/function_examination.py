@@ -463,13 +463,12 @@ class FunctionExaminer:
 
     def _pairs(self, fault: Fault) -> Evidence:
         subject = self._subject
-        made = subject.make(fault.situation)
         pairs = []
-        for index, position in enumerate(subject.positions):
+        for index, leaf in enumerate(fault.pull.leaves):
             analytic, reference = fault.pull.gradients[index], fault.reference[index]
             if analytic is None and reference is None:
                 continue
-            value = made[position]
+            value = leaf.detach()  # where one tensor stands for several inputs, not what was made for each
             wide = torch.complex128 if value.is_complex() else torch.float64
             pairs.append(
                 GradientPair(

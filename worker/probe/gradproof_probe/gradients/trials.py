@@ -95,7 +95,7 @@ class Trials:
             return None
         try:
             pull = self._subject.pull(situation)
-        except (NotApplicableError, ForwardError, ValueError, TypeError, IndexError):
+        except (NotApplicableError, ForwardError, ValueError, TypeError, IndexError, RuntimeError):
             self.count.not_applicable += 1
             return None
         except BackwardError as error:
