@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-unseen precision fuzz real-functions gradient-cases mutants examples clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen precision fuzz real-functions gradient-cases mutants examples clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ fuzz: $(STAMP) ## 10,000 mutated real files through the analyzer (ARGS="--count 
 
 bench-gradient: $(STAMP) ## our gradient check against gradcheck on right and wrong Functions (ARGS="--quick --jobs 2")
 	$(BIN)/python -m benchmarks.gradient $(ARGS)
+
+bench-gradient-sizes: $(STAMP) ## seconds and memory of a gradient check at 10,000 and 1,000,000 elements
+	$(BIN)/python -m benchmarks.gradient_sizes $(ARGS)
 
 bench-unseen: $(STAMP) ## our gradient check on kinds of faults it wasn't written for (SET=b ARGS="--verbose --stock")
 	$(BIN)/python -m benchmarks.unseen $(or $(SET),a) $(ARGS)
