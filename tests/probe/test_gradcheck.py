@@ -117,16 +117,24 @@ WRONG = {
     "Overwritten": "backward_raises",
     "Decorated": "scaled_gradient",
     "OverwrittenAfterInit": "backward_raises",
+    "WrongInEvalMode": "scaled_gradient",
 }
 
 
 @pytest.fixture(scope="module")
 def wrong() -> Spoken:
-    modules = ("Block", "Overwritten", "OverwrittenAfterInit", "Masked")
-    names = (*WRONG, "Masked")
+    modules = ("Block", "Overwritten", "OverwrittenAfterInit", "Masked", "WrongInEvalMode", "DropsOut")
+    names = (*WRONG, "Masked", "DropsOut")
     return speak(
         FIXTURES, [entry("module" if name in modules else "autograd_function", f"wrong:{name}") for name in names]
     )
+
+
+def test_a_module_that_computes_something_else_in_eval_mode_is_examined_in_it_too(wrong: Spoken) -> None:
+    assert wrong.result("WrongInEvalMode")["summary"].startswith("in eval mode, unlike in train mode")
+    right = wrong.result("DropsOut")
+    assert right["verdict"] == "pass"
+    assert right["evidence"]["modes"] == ["train", "eval: pass"]
 
 
 @pytest.mark.parametrize("name", WRONG)

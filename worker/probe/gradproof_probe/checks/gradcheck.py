@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -37,7 +38,8 @@ class Gradcheck(Check):
             "values, each output alone, each input alone requiring grad, other layouts, values, sizes and ranks of "
             "inputs, the same tensor twice, calls that are repeated, interleaved, or walked twice, tensors written to "
             "in between, float32, half precision and autocast. Constants and conditions in the source of forward and "
-            "backward add inputs on both sides of each; lines of backward that nothing executed are reported."
+            "backward add inputs on both sides of each; lines of backward that nothing executed are reported. A module "
+            "that computes something else in eval mode is examined in that mode too."
         ),
         how_it_decides=(
             "`fail` needs a difference that finite differences confirm at the worst coordinate, beyond ten times their "
@@ -76,6 +78,17 @@ class Gradcheck(Check):
             ).examine("first_order")
             return placed(found, resolved.value, context.source_root)
         make = experiment_maker(context)
+        found = self._whole(context, make)
+        if found.verdict == "pass" and time.monotonic() < context.deadline and depends_on_mode(make):
+            evaluating = self._whole(context, experiment_maker(context, evaluating=True))
+            if evaluating.verdict == "fail":
+                text = f"in eval mode, unlike in train mode, {evaluating.text}"
+                return replace(evaluating, text=text, evidence={**evaluating.evidence, "mode": "eval"})
+            found.evidence["modes"] = ["train", f"eval: {evaluating.verdict}"]
+        return found
+
+    def _whole(self, context: CheckContext, make: Make) -> Examination:
+        """A module or a function in one mode."""
         found = Examiner(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).examine()
         if found.verdict in ("pass", "inconclusive"):
             fault = self._deeper(context, make)
@@ -95,13 +108,28 @@ class Gradcheck(Check):
         return inner_fault(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline)
 
 
-def experiment_maker(context: CheckContext) -> Make:
-    """Builds the target and its inputs anew, in the precision asked for."""
+def depends_on_mode(make: Make) -> bool:
+    """Whether train and eval mode may compute different things: dropout, batch statistics, or code that asks."""
+    with default_dtype(torch.float64):
+        module = make(torch.float64).instance
+    if module is None:
+        return False
+    asks = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+    return any(
+        isinstance(item, asks) or "training" in getattr(getattr(type(item).forward, "__code__", None), "co_names", ())
+        for item in module.modules()
+    )
+
+
+def experiment_maker(context: CheckContext, *, evaluating: bool = False) -> Make:
+    """Builds the target and its inputs anew, in the precision asked for; `evaluating`: in eval mode."""
     names = argument_names(context)
 
     def make(precision: torch.dtype | None) -> Experiment:
         with default_dtype(precision or torch.get_default_dtype()):
             built = build(context.resolved, context.recipe, seed=context.seed)
+        if evaluating and built.instance is not None:
+            built.instance.eval()
         return Experiment(
             built.call,
             built.args,
@@ -146,11 +174,13 @@ def constructor_raised(context: CheckContext, error: ExpressionError) -> CheckRe
 
 def repro(context: CheckContext, found: Examination) -> str | None:
     """The script that shows it: in its situation for a custom Function, of the whole target otherwise."""
-    target = context.resolved.target
+    target, recipe = context.resolved.target, context.recipe
+    if found.evidence.get("mode") == "eval":
+        recipe = replace(recipe, constructor=f"({recipe.constructor or target.qualname + '()'}).eval()")
     if target.kind == "autograd_function" or found.function is not None:
         script = situation_repro(
             target,
-            context.recipe,
+            recipe,
             seed=context.seed,
             summary=found.text,
             situation=found.situation or ORDINARY,
@@ -164,7 +194,7 @@ def repro(context: CheckContext, found: Examination) -> str | None:
             return script
     return gradient_repro(
         target,
-        context.recipe,
+        recipe,
         seed=context.seed,
         cause=found.cause,
         summary=found.text,
