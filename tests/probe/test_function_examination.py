@@ -175,6 +175,7 @@ INNOCENT: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "softmax": ("Softmax", ONE, "pass"),
     "softmax of one": ("Softmax", (normal(3, 1),), "inconclusive"),
     "setup_context": ("SeparateContext", (POSITIVE, 3), "pass"),
+    "differences that see nothing": ("TremblesTooFast", ONE, "inconclusive"),
 }
 
 

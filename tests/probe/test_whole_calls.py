@@ -36,6 +36,7 @@ def checked(name: str) -> GradientReport:
         (callers.through_what_was_bound, "scaled_gradient"),
         (callers.misreading, "grad_output_layout"),
         (callers.losing_the_tail, "size_dependent"),
+        (callers.losing_the_tail_of_what_was_bound, "size_dependent"),
         (callers.second_power, None),
         (callers.through_two, "grad_output_layout"),
     ],
@@ -64,6 +65,12 @@ def test_a_wrapper_fails_as_its_function_does(fn: Any, cause: str | None) -> Non
 def test_right_wrappers_pass(fn: Any) -> None:
     report = check_gradients(fn, (ROWS,))
     assert report.verdict == "pass", report.reason
+
+
+def test_a_function_that_is_reached_past_the_oracle_is_not_held_against_itself() -> None:
+    report = check_gradients(callers.right_of_what_was_bound, (ROWS,))
+    assert report.verdict == "pass", report.reason
+    assert "autograd through the forward" not in report.reason
 
 
 def test_what_is_meant_inside_a_wrapper_does_not_fail() -> None:

@@ -28,7 +28,7 @@ from gradproof_probe.gradients.attribution import (
     kept_line,
     statement,
 )
-from gradproof_probe.gradients.diagnosis import Comparison, Named, diagnose
+from gradproof_probe.gradients.comparison import Comparison
 from gradproof_probe.gradients.experiment import (
     BackwardError,
     Experiment,
@@ -38,6 +38,8 @@ from gradproof_probe.gradients.experiment import (
     rms,
 )
 from gradproof_probe.gradients.functions import STEPLIKE, Recorder, speaks_of_design, submitted_functions
+from gradproof_probe.gradients.naming import name_cause
+from gradproof_probe.gradients.naming.pairs import Evidence, GradientPair, Named
 from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import (
     ROUNDING,
@@ -357,8 +359,8 @@ class Examiner:
                 "autograd and differences disagree at some points and agree at others close by",
             )
         linear = scenarios.linearity(experiment, self._generator)
-        comparisons = self._compare(experiment, line)
-        named = diagnose(comparisons)
+        comparisons, pairs = self._compare(experiment, line)
+        named = name_cause(Evidence(pairs, tuple(line.cotangents), ()))
         worst = max(
             (item for item in comparisons if item.indices),
             key=lambda item: max(abs(a - n) for a, n in zip(item.analytic, item.numeric, strict=True)),
@@ -371,9 +373,12 @@ class Examiner:
         result.precise = not self._single and self._rounding < 1e-9
         return result
 
-    def _compare(self, experiment: Experiment, line: Linearisation) -> list[Comparison]:
+    def _compare(
+        self, experiment: Experiment, line: Linearisation
+    ) -> tuple[list[Comparison], tuple[GradientPair, ...]]:
         """Analytic and numeric values coordinate by coordinate, few enough to stay within the time."""
         found: list[Comparison] = []
+        pairs: list[GradientPair] = []
         phi_step = max(line.steps[0], 1e-2) if line.rounding > 1e-9 else 1e-3
         for index, (variable, gradient) in enumerate(zip(experiment.variables, line.gradients, strict=True)):
             if gradient is None or variable.base.is_complex() or variable.size == 0:
@@ -387,13 +392,11 @@ class Examiner:
                 [],
                 [],
                 [],
-                variable.size <= COORDINATES,
                 variable.kind,
                 variable.ordinal,
             )
             for coordinate in indices:
                 if time.monotonic() > self._deadline and found:
-                    comparison.complete = False
                     break
                 size = rms(variable.base)
                 direction = torch.zeros_like(variable.base)
@@ -410,7 +413,8 @@ class Examiner:
                 comparison.numeric.append(best[0] / size)
                 comparison.error.append(best[1] / size)
             found.append(comparison)
-        return found
+            pairs.append(comparison.pair(variable.base, gradient))
+        return found, tuple(pairs)
 
     def _coordinates(self, variable: Variable) -> list[int]:
         if variable.size <= COORDINATES:
@@ -451,7 +455,7 @@ class Examiner:
             return self._result(
                 "fail", "gradient_where_constant", "a gradient is returned where the output doesn't change", numbers
             )
-        return self._result("fail", named.cause, named.text, numbers)
+        return self._result("fail", named.cause, f"{named.text}; {named.hint}" if named.hint else named.text, numbers)
 
     def _locally_constant(self, comparisons: Sequence[Comparison]) -> Literal["all", "some", "none"]:
         """Whether, where the values differ, the numeric one is zero."""

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 
 from gradproof_probe.seeding import reseed
 from gradproof_probe.state import ModuleState
 from gradproof_probe.trees import tensors, transform
-
-# Elements of all variables together. Beyond, one evaluation costs more than the probes are worth (2.5 s at 1 M).
-MOST_ELEMENTS: Final = 20_000_000
 
 
 class ForwardError(Exception):

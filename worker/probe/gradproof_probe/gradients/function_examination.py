@@ -110,16 +110,15 @@ class FunctionExaminer:
         if effect is not None:
             return effect
         reference = self._oracle(ordinary)
-        self._oracle_holds = bool(reference)
+        self._oracle_holds = reference is not None
         problem = self._judge_ordinary(ordinary, reference)
-        self._oracle_holds = bool(reference)
         if problem is not None:
             return problem
         trials = Trials(
             subject,
             self._judge,
             self._tolerance,
-            oracle=bool(reference),
+            oracle=self._oracle_holds,
             ordinary=ordinary,
             deadline=self._deadline,
         )
@@ -134,7 +133,7 @@ class FunctionExaminer:
                 if other is not None:
                     return self._elsewhere(other)
         if scope != "first_order" and not self._single:
-            second = second_order_fault(subject, self._judge, self._further(), oracle=bool(reference))
+            second = second_order_fault(subject, self._judge, self._further(), oracle=self._oracle_holds)
             self._evidence["second_order"] = second.outcome
             if second.text and not second.fault:
                 self._evidence["second_order_reason"] = second.text
@@ -142,7 +141,7 @@ class FunctionExaminer:
                 return self._elsewhere(second)
             if scope == "second_order" and second.outcome == "unclear":
                 return self._result("inconclusive", "imprecise", second.text)
-        return self._passed(trials, oracle=bool(reference))
+        return self._passed(trials)
 
     # -- the ordinary call
 
@@ -189,7 +188,7 @@ class FunctionExaminer:
         return reference if any(item is not None for item in reference) else None
 
     def _judge_ordinary(self, ordinary: Pull, reference: list[torch.Tensor | None] | None) -> Examination | None:
-        """None if the ordinary gradient is right. An oracle that isn't valid is emptied."""
+        """None if the ordinary gradient is right. Finds out on the way whether the oracle holds."""
         gradients = ordinary.gradients
         not_finite = [
             name
@@ -214,20 +213,19 @@ class FunctionExaminer:
                     return self._ordinary_fault(Fault(ORDINARY, ordinary, compared, ruled))
                 if ruled.ruling == "right":
                     self._subject.seen_through = None
-                    reference[:] = []
+                    self._oracle_holds = False
                 elif ruled.ruling == "kink":
                     self._evidence["kinks"] = 1
             elif not only:
                 precise = self._rounded(ordinary, reference)
                 if precise is not None:
                     return precise
-        return self._probe(ordinary, trials, oracle=bool(reference))
+        return self._probe(ordinary, trials)
 
-    def _probe(self, ordinary: Pull, trials: Trials, *, oracle: bool) -> Examination | None:
+    def _probe(self, ordinary: Pull, trials: Trials) -> Examination | None:
         """Differences along random directions: they judge the oracle and the gradient alike."""
-        agreed = [
-            trials.along_directions(ORDINARY, ordinary, number) for number in range(PROBES if oracle else PROBES + 1)
-        ]
+        probes = PROBES if self._oracle_holds else PROBES + 1
+        agreed = [trials.along_directions(ORDINARY, ordinary, number) for number in range(probes)]
         self._evidence["probes"] = [
             {"judgement": "agree" if item else "weak" if item is None else "mismatch"} for item in agreed
         ]
@@ -235,6 +233,8 @@ class FunctionExaminer:
             item is False for item in agreed
         ):
             return self._result("inconclusive", "vacuous", "every gradient is zero here: nothing was tested")
+        if True not in agreed and False not in agreed:
+            return None if self._right_beside(trials) else self._imprecise()
         if agreed.count(False) < max(1, len(agreed) // 2):
             return None
         reference: list[torch.Tensor | None] = [
@@ -251,12 +251,15 @@ class FunctionExaminer:
             self._evidence["kinks"] = 1
             return None
         self._evidence["unsettled"] = ruled.ruling
+        if ruled.ruling == "kink":
+            return self._result("inconclusive", "kinks", "one-sided derivatives differ: a corner or a jump")
+        return self._imprecise()
+
+    def _imprecise(self) -> Examination:
         return self._result(
             "inconclusive",
-            "kinks" if ruled.ruling == "kink" else "imprecise",
-            "one-sided derivatives differ: a corner or a jump"
-            if ruled.ruling == "kink"
-            else "the differences are too imprecise here to say anything about the gradient",
+            "imprecise",
+            "the differences are too imprecise here to say anything about the gradient",
         )
 
     def _right_beside(self, trials: Trials) -> bool:
@@ -432,11 +435,10 @@ class FunctionExaminer:
         sizes = [item for item in battery.sizes(tensors, ()) if all(0 < new <= old + 1 for old, new in item.resize)]
         return [*computed[:12], *battery.arguments(subject.args)[:2], *values[:2], *sizes[:1]]
 
-    def _passed(self, trials: Trials, *, oracle: bool) -> Examination:
-        text = (
-            f"the gradient agrees with {'autograd through the forward and with ' if oracle else ''}finite differences "
-            f"in {trials.count.tried - trials.count.not_applicable + 1} situations"
-        )
+    def _passed(self, trials: Trials) -> Examination:
+        by = "autograd through the forward and with " if self._oracle_holds else ""
+        tried = trials.count.tried - trials.count.not_applicable + 1
+        text = f"the gradient agrees with {by}finite differences in {tried} situations"
         if trials.stopped:
             text += "; the time was over before the other situations were tried"
         return self._result("pass", "agrees", text)

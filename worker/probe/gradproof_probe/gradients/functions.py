@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.attribution import relative
+from gradproof_probe.gradients.oracle import separate_context
 from gradproof_probe.trees import transform
 
 MOST_CALLS: Final = 3  # recorded argument sets per Function: a Function in a loop is called a hundred times
@@ -63,7 +64,7 @@ class Recorder:
             return
         own = "forward" in vars(function)
         original = static.__func__
-        skip = 0 if _separate_context(function) else 1
+        skip = 0 if separate_context(function) else 1
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if sum(1 for call in self.calls if call.function is function) < MOST_CALLS:
@@ -78,12 +79,6 @@ class Recorder:
 
         function.forward = staticmethod(forward)  # type: ignore[attr-defined]
         stack.callback(undo)
-
-
-def _separate_context(function: type) -> bool:
-    """forward(x) with setup_context(ctx, inputs, output), instead of forward(ctx, x)."""
-    setup: Any = getattr(function, "setup_context", None)
-    return setup is not None and setup is not torch.autograd.Function.setup_context
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.gradients.experiment import ForwardError, rms
-from gradproof_probe.gradients.probing import Phi, UnstableError, ridders
+from gradproof_probe.gradients.probing import Phi, UnstableError, kinked, ridders
 from gradproof_probe.gradients.situations import Situation
 from gradproof_probe.gradients.subject import Subject
 
@@ -270,20 +270,6 @@ def _decide(analytic: float, reference: float, numeric: float, error: float) -> 
     # Neither: the reference is no derivative here, and what was returned isn't either.
     # (A forward that iterates to a tolerance is good to 1e-5 or so, and its differences with it.)
     return "wrong" if abs(numeric - analytic) > BEYOND * error + 1e-4 * abs(numeric) else "unclear"
-
-
-def kinked(phi: Phi, size: float, rounding: float, scale: float) -> bool:
-    """One-sided derivatives that stay apart as the step falls: a corner or a jump right at the point."""
-    middle, terms = phi(0.0)
-    steps = (1e-2, 1e-3) if rounding > 1e-9 else (1e-4, 1e-5, 1e-6)
-    gaps = []
-    for relative in steps:
-        step = relative * size
-        right, left = phi(step)[0], phi(-step)[0]
-        gap = abs((right - middle) / step - (middle - left) / step)
-        gaps.append((gap, 8 * rounding * terms / step))
-    first, last = gaps[0], gaps[-1]
-    return last[0] > 10 * last[1] and last[0] > 1e-6 * scale and last[0] > 0.3 * first[0]
 
 
 def largest(items: Sequence[torch.Tensor | None]) -> float:

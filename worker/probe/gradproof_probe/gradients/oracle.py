@@ -8,13 +8,14 @@ This module must not judge.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
-from gradproof_probe.trees import tensors, transform
+from gradproof_probe.trees import transform
 
 
 class StandInContext:
@@ -90,35 +91,35 @@ class BypassedError(Exception):
 def seen_through(functions: list[type]) -> Iterator[None]:
     """While open, `apply` of the given Functions runs their forward under autograd instead of their backward.
 
-    For callables that go through custom Functions. Only `apply` looked up while it is open is replaced; whether one
-    was reached another way is for the caller to find out (`Recorder` sees every forward).
+    For callables that go through custom Functions. Only `apply` looked up while it is open is replaced. One that was
+    bound before still calls the forward, but without grad: that raises `BypassedError`, for the gradient would be that
+    of the very backward which is in doubt.
     """
-    undo: list[Callable[[], None]] = []
-    try:
+    with ExitStack() as stack:
         for function in functions:
-            before = vars(function).get("apply")
-            function.apply = staticmethod(transparent(function))  # type: ignore[attr-defined]
-            undo.append(_restoring(function, before))
+            stack.enter_context(_replaced(function, "forward", staticmethod(_with_grad_alone(function.forward))))  # type: ignore[attr-defined]
+            stack.enter_context(_replaced(function, "apply", staticmethod(transparent(function))))
+        yield
+
+
+def _with_grad_alone(forward: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(forward)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            raise BypassedError(f"{forward.__qualname__} is reached without grad: through an apply bound before")
+        return forward(*args, **kwargs)
+
+    return guarded
+
+
+@contextmanager
+def _replaced(function: type, name: str, value: Any) -> Iterator[None]:
+    before = vars(function).get(name)
+    setattr(function, name, value)
+    try:
         yield
     finally:
-        for step in reversed(undo):
-            step()
-
-
-def _restoring(function: Any, before: Any) -> Callable[[], None]:
-    def restore() -> None:
         if before is None:
-            del function.apply
+            delattr(function, name)
         else:
-            function.apply = before
-
-    return restore
-
-
-def differentiable_tensors(value: Any) -> list[torch.Tensor]:
-    """The floating and complex tensors of an output that require grad and have elements, in order."""
-    return [
-        tensor
-        for _, tensor in tensors(value)
-        if tensor.requires_grad and tensor.numel() and (tensor.is_floating_point() or tensor.is_complex())
-    ]
+            setattr(function, name, before)

@@ -141,25 +141,24 @@ def linearisation(
     )
 
 
+def random_direction(like: torch.Tensor, generator: torch.Generator, size: float) -> torch.Tensor:
+    """Random signs (complex: turns) x U(0.5, 1.5) x size: no coordinate is diluted or cancelled."""
+    length = (torch.rand(like.shape, generator=generator, dtype=torch.float64) + 0.5) * size
+    if like.is_complex():
+        turn = torch.rand(like.shape, generator=generator, dtype=torch.float64) * (2 * math.pi)
+        return (length * torch.polar(torch.ones_like(turn), turn)).to(like.dtype)
+    sign = torch.randint(0, 2, like.shape, generator=generator, dtype=torch.int64).to(torch.float64) * 2 - 1
+    return (sign * length).to(like.dtype)
+
+
 def random_directions(
     experiment: Experiment, generator: torch.Generator, only: set[int] | None = None
 ) -> list[torch.Tensor | None]:
-    """Random signs x U(0.5, 1.5) x rms: no coordinate is diluted or cancelled. `only`: indices of variables."""
-    found: list[torch.Tensor | None] = []
-    for index, variable in enumerate(experiment.variables):
-        if only is not None and index not in only:
-            found.append(None)
-            continue
-        shape = variable.base.shape
-        size = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5
-        sign = torch.randint(0, 2, shape, generator=generator, dtype=torch.int64).to(torch.float64) * 2 - 1
-        direction = sign * size * rms(variable.base)
-        if variable.base.is_complex():
-            turn = torch.rand(shape, generator=generator, dtype=torch.float64) * (2 * math.pi)
-            found.append((direction * torch.polar(torch.ones_like(turn), turn)).to(variable.base.dtype))
-        else:
-            found.append(direction.to(variable.base.dtype))
-    return found
+    """One a variable, of the size of its values. `only`: indices of variables."""
+    return [
+        random_direction(variable.base, generator, rms(variable.base)) if only is None or index in only else None
+        for index, variable in enumerate(experiment.variables)
+    ]
 
 
 def probe(line: Linearisation, directions: Sequence[torch.Tensor | None]) -> Probe:
@@ -187,7 +186,7 @@ def _agree(line: Linearisation, analytic: float, numeric: float, error: float, s
 
 
 def _judge(line: Linearisation, phi: Phi, analytic: float, numeric: float, error: float, scale: float) -> Judgement:
-    if _kinked(line, phi, max(scale, abs(numeric))):
+    if kinked(phi, 1.0, line.rounding, max(scale, abs(numeric))):
         return "kink"
     if _agree(line, analytic, numeric, error, scale):
         # It agrees, but only because the estimate is loose (or both are zero: then nothing was tested).
@@ -200,16 +199,19 @@ def _judge(line: Linearisation, phi: Phi, analytic: float, numeric: float, error
     return "mismatch"
 
 
-def _kinked(line: Linearisation, phi: Phi, scale: float) -> bool:
-    """One-sided derivatives that stay apart as the step falls: a corner or a jump right at the point."""
-    middle, size = phi(0.0)
-    steps = (1e-2, 1e-3) if line.rounding > 1e-9 else (1e-4, 1e-5, 1e-6)
+def kinked(phi: Phi, size: float, rounding: float, scale: float) -> bool:
+    """One-sided derivatives that stay apart as the step falls: a corner or a jump right at the point.
+
+    `size`: what a step of 1 is measured in; `scale`: how large a derivative is beside which a gap counts.
+    """
+    middle, terms = phi(0.0)
+    steps = (1e-2, 1e-3) if rounding > 1e-9 else (1e-4, 1e-5, 1e-6)
     gaps = []
-    for step in steps:
+    for relative in steps:
+        step = relative * size
         right, left = phi(step)[0], phi(-step)[0]
         gap = abs((right - middle) / step - (middle - left) / step)
-        noise = 8 * line.rounding * size / step
-        gaps.append((gap, noise))
+        gaps.append((gap, 8 * rounding * terms / step))
     first, last = gaps[0], gaps[-1]
     return last[0] > 10 * last[1] and last[0] > 1e-6 * scale and last[0] > 0.3 * first[0]
 

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError, rms
-from gradproof_probe.gradients.judging import Judge, Tolerance, differs, kinked, largest
+from gradproof_probe.gradients.judging import Judge, Tolerance, differs, largest
 from gradproof_probe.gradients.making import random_normal
-from gradproof_probe.gradients.probing import UnstableError, ridders
+from gradproof_probe.gradients.probing import UnstableError, kinked, random_direction, ridders
 from gradproof_probe.gradients.situations import ORDINARY, Situation
 from gradproof_probe.gradients.subject import NotApplicableError, Subject
 
@@ -172,8 +172,10 @@ def _along(
     base = subject.pull(situation)
     live = [index for index, item in enumerate(base.gradients) if item is not None]
     weights = {index: random_normal(base.gradients[index], subject.seed + 501 + index) for index in live}
-    variables = {position: rms(made[position]) * _signs(made[position], generator) for position in subject.positions}
-    cotangents = [_signs(item, generator) for item in base.cotangents]
+    variables = {
+        position: random_direction(made[position], generator, rms(made[position])) for position in subject.positions
+    }
+    cotangents = [random_direction(item, generator, 1.0) for item in base.cotangents]
 
     def phi(step: float) -> tuple[float, float]:
         moved = [item + step * variables[index] if index in variables else item for index, item in enumerate(made)]
@@ -217,12 +219,6 @@ def _along(
         # A corner of the gradient: differences average both slopes, and any of them is right.
         return best, math.inf, analytic, scale
     return best, error, analytic, scale
-
-
-def _signs(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    size = torch.rand(like.shape, generator=generator, dtype=torch.float64) + 0.5
-    sign = torch.randint(0, 2, like.shape, generator=generator, dtype=torch.int64).to(torch.float64) * 2 - 1
-    return (sign * size).to(like.dtype)
 
 
 def _real(product: torch.Tensor) -> torch.Tensor:

@@ -15,10 +15,10 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.battery import LARGEST, grown
-from gradproof_probe.gradients.experiment import BackwardError, ForwardError
+from gradproof_probe.gradients.experiment import BackwardError, ForwardError, rms
 from gradproof_probe.gradients.faults import Fault, locally_constant
 from gradproof_probe.gradients.judging import Judge, Ruled, Tolerance, differs, largest
-from gradproof_probe.gradients.probing import UnstableError, ridders
+from gradproof_probe.gradients.probing import UnstableError, random_direction, ridders
 from gradproof_probe.gradients.situations import ORDINARY, Situation
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, plain
 
@@ -236,10 +236,7 @@ class Trials:
         return None if self._beside_the_domain(situation, ruled) or self._saturated(fault) else fault
 
     def along_directions(self, situation: Situation, pull: Pull, number: int = 0) -> bool | None:
-        """Whether differences along one random direction of all variables agree; None if they can't tell.
-
-        Random signs x U(0.5, 1.5) x rms: no coordinate is diluted or cancelled.
-        """
+        """Whether differences along one random direction of all variables agree; None if they can't tell."""
         subject = self._subject
         made = subject.make(plain(situation))
         generator = torch.Generator().manual_seed(subject.seed + 1000 + number)
@@ -250,7 +247,7 @@ class Trials:
             if gradient is None or situation.alias:
                 continue
             item = made[position]
-            direction = _direction(item, generator)
+            direction = random_direction(item, generator, rms(item))
             directions[position] = direction
             product = gradient.conj() * direction
             terms = (product.real if product.is_complex() else product).to(torch.float64)
@@ -341,15 +338,3 @@ def _computed(situation: Situation) -> tuple[Any, ...]:
         situation.alias,
         repr(situation.arguments),
     )
-
-
-def _direction(item: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    from gradproof_probe.gradients.experiment import rms
-
-    size = torch.rand(item.shape, generator=generator, dtype=torch.float64) + 0.5
-    sign = torch.randint(0, 2, item.shape, generator=generator, dtype=torch.int64).to(torch.float64) * 2 - 1
-    direction = sign * size * rms(item)
-    if item.is_complex():
-        other = torch.randint(0, 2, item.shape, generator=generator, dtype=torch.int64).to(torch.float64) * 2 - 1
-        return torch.complex(direction, direction * other).to(item.dtype)
-    return direction.to(item.dtype)

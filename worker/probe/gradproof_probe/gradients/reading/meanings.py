@@ -137,10 +137,6 @@ def modulus(quantity: Quantity) -> float | None:
     return quantity.steps[-1][1] if quantity.steps and quantity.steps[-1][0] == "mod" else None
 
 
-def without_last(quantity: Quantity) -> Quantity:
-    return replace(quantity, steps=quantity.steps[:-1])
-
-
 def _power(number: float, exponent: float) -> list[float]:
     if exponent == 0:
         return []
