@@ -229,6 +229,11 @@ def gradient_repro(
     if body is None:
         return None
     dtype = "float32" if single else "float64"
+    return whole_script(target, recipe, body, seed=seed, summary=summary, dtype=dtype)
+
+
+def whole_script(target: Target, recipe: Recipe, body: str, *, seed: int, summary: str, dtype: str) -> str | None:
+    """`body` after the head that builds target and inputs in this type; None if it is longer than a report may hold."""
     head = _HEAD.format(
         summary=_printable(f"{target.name}: {summary}"),
         import_root=target.import_root or ".",

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.attribution import Place, calling_line
+from gradproof_probe.gradients.replacing import replaced
 
 # Reading a number out of a tensor: the value goes on without gradient.
 READERS: Final = ("item", "tolist", "numpy", "__float__", "__int__", "__array__")
@@ -45,12 +46,12 @@ class Breaks:
         """Note every cut of a tensor that requires grad. `bridge`: also let detach and no_grad do nothing."""
         with ExitStack() as stack:
             for name in CUTS:
-                stack.enter_context(_replaced(torch.Tensor, name, self._cut(name, bridge=bridge)))
+                stack.enter_context(replaced(torch.Tensor, name, self._cut(name, bridge=bridge)))
             for name in READERS:
-                stack.enter_context(_replaced(torch.Tensor, name, self._reader(name)))
-            stack.enter_context(_replaced(torch.Tensor, "register_hook", self._reader("register_hook")))
-            stack.enter_context(_replaced(torch.Tensor, "data", self._data(bridge=bridge)))
-            stack.enter_context(_replaced(torch.no_grad, "__enter__", self._no_grad(bridge=bridge)))
+                stack.enter_context(replaced(torch.Tensor, name, self._reader(name)))
+            stack.enter_context(replaced(torch.Tensor, "register_hook", self._reader("register_hook")))
+            stack.enter_context(replaced(torch.Tensor, "data", self._data(bridge=bridge)))
+            stack.enter_context(replaced(torch.no_grad, "__enter__", self._no_grad(bridge=bridge)))
             yield self
 
     def _cut(self, name: str, *, bridge: bool) -> Callable[..., Any]:
@@ -102,19 +103,3 @@ class Breaks:
                 torch._C._set_grad_enabled(True)  # noqa: FBT003
 
         return enter
-
-
-_ABSENT: Final = object()
-
-
-@contextmanager
-def _replaced(owner: type, name: str, value: Any) -> Iterator[None]:
-    before = vars(owner).get(name, _ABSENT)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)

@@ -34,9 +34,9 @@ from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import ROUNDING, UnstableError
 from gradproof_probe.gradients.rounding import rounded_to
 from gradproof_probe.gradients.second_order import SecondOrder, second_order_fault
-from gradproof_probe.gradients.situations import ORDINARY, Situation, Values
+from gradproof_probe.gradients.situations import COMPUTED, ORDINARY, Situation, Values
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, plain
-from gradproof_probe.gradients.trials import COMPUTED, Trials
+from gradproof_probe.gradients.trials import Trials
 
 PROBES: Final = 2  # where the oracle agrees as well; three without it (checks facts 2.3)
 # Inputs of this size and below are no reason for an alarm: `norm.clamp(min=1e-12)` is never reached.
@@ -426,11 +426,7 @@ class FunctionExaminer:
         if not self._thorough or subject.elements > MANY:
             return []
         tensors = [item for item in subject.args if isinstance(item, torch.Tensor)]
-        computed = [
-            item
-            for item in _every_rank(self._steered)
-            if set(item.changed()) <= {*COMPUTED, "rank_of"} and not item.alias
-        ]
+        computed = [item for item in _every_rank(self._steered) if set(item.changed()) <= set(COMPUTED)]
         values = [item for item in battery.values() if item.values.kind in ("scaled", "negative", "some_zero")]
         sizes = [item for item in battery.sizes(tensors, ()) if all(0 < new <= old + 1 for old, new in item.resize)]
         return [*computed[:12], *battery.arguments(subject.args)[:2], *values[:2], *sizes[:1]]

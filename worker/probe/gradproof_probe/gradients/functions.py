@@ -15,6 +15,7 @@ import torch
 
 from gradproof_probe.gradients.attribution import relative
 from gradproof_probe.gradients.oracle import separate_context
+from gradproof_probe.gradients.replacing import replaced
 from gradproof_probe.trees import transform
 
 MOST_CALLS: Final = 3  # recorded argument sets per Function: a Function in a loop is called a hundred times
@@ -62,7 +63,6 @@ class Recorder:
         static = inspect.getattr_static(function, "forward", None)
         if not isinstance(static, staticmethod):
             return
-        own = "forward" in vars(function)
         original = static.__func__
         skip = 0 if separate_context(function) else 1
 
@@ -71,14 +71,7 @@ class Recorder:
                 self.calls.append(RecordedCall(function, [transform(item, _copy) for item in args[skip:]]))
             return original(*args, **kwargs)
 
-        def undo() -> None:
-            if own:
-                function.forward = static  # type: ignore[attr-defined]
-            else:
-                del function.forward  # type: ignore[attr-defined]
-
-        function.forward = staticmethod(forward)  # type: ignore[attr-defined]
-        stack.callback(undo)
+        stack.enter_context(replaced(function, "forward", staticmethod(forward)))
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

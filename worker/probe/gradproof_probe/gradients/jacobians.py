@@ -12,15 +12,15 @@ import torch
 
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError
 from gradproof_probe.gradients.faults import Fault
+from gradproof_probe.gradients.situations import COMPUTED
 from gradproof_probe.gradients.subject import NotApplicableError, Subject, plain
 
 SMALL: Final = 32  # rows and columns that a picture can show
-SHOWN: Final = ("values", "resize", "rank", "rank_of", "broadcast", "others", "arguments")
 
 
 def jacobians(subject: Subject, fault: Fault) -> dict[str, Any] | None:
     """Of the first output by the variable that is wrong; None where it is too large, or can't be shown."""
-    if fault.ruled is None or not set(fault.situation.changed()) <= set(SHOWN) or subject.seen_through is None:
+    if fault.ruled is None or not set(fault.situation.changed()) <= set(COMPUTED) or subject.seen_through is None:
         return None
     ordinal = fault.ruled.ordinal
     leaf = fault.pull.leaves[ordinal]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from gradproof_probe.gradients.replacing import replaced
 from gradproof_probe.trees import transform
 
 
@@ -97,8 +98,8 @@ def seen_through(functions: list[type]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for function in functions:
-            stack.enter_context(_replaced(function, "forward", staticmethod(_with_grad_alone(function.forward))))  # type: ignore[attr-defined]
-            stack.enter_context(_replaced(function, "apply", staticmethod(transparent(function))))
+            stack.enter_context(replaced(function, "forward", staticmethod(_with_grad_alone(function.forward))))  # type: ignore[attr-defined]
+            stack.enter_context(replaced(function, "apply", staticmethod(transparent(function))))
         yield
 
 
@@ -110,16 +111,3 @@ def _with_grad_alone(forward: Callable[..., Any]) -> Callable[..., Any]:
         return forward(*args, **kwargs)
 
     return guarded
-
-
-@contextmanager
-def _replaced(function: type, name: str, value: Any) -> Iterator[None]:
-    before = vars(function).get(name)
-    setattr(function, name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(function, name)
-        else:
-            setattr(function, name, before)

@@ -147,6 +147,11 @@ class Situation:
         """The same with one field back at its default."""
         return replace(self, **{name: getattr(ORDINARY, name)})
 
+    def made_of(self) -> tuple[Any, ...]:
+        """What decides which arguments are made: the same for situations that can share them."""
+        fields_of = (getattr(self, name) for name in (*COMPUTED, "dtype", "dtype_of"))
+        return tuple(repr(value) if isinstance(value, tuple) else value for value in fields_of)
+
     def merged(self, other: Situation) -> Situation:
         """Both at once; where both change a field, `other`'s."""
         return replace(self, **{name: getattr(other, name) for name in other.changed()})
@@ -167,6 +172,8 @@ class Situation:
 
 
 ORDINARY: Final = Situation()
+# Fields that decide what is computed, whatever the type: which numbers, of which shapes, with which arguments.
+COMPUTED: Final = ("values", "resize", "rank", "rank_of", "broadcast", "others", "arguments")
 # Fields that mean something together with another one alone.
 QUALIFIERS: Final = {"rank_of": "rank", "dtype_of": "dtype", "written": "sequence"}
 

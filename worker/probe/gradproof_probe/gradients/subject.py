@@ -112,17 +112,7 @@ class Subject:
 
     def make(self, situation: Situation) -> list[Any]:
         """Arguments for it, contiguous and without grad. Raises `NotApplicableError`. Not to be written to."""
-        key = (
-            situation.values,
-            situation.resize,
-            situation.rank,
-            situation.rank_of,
-            situation.broadcast,
-            situation.others,
-            situation.dtype,
-            situation.dtype_of,
-            repr(situation.arguments),
-        )
+        key = situation.made_of()
         made = self._made.get(key)
         if made is None:
             made = self._make(situation)

@@ -19,13 +19,11 @@ from gradproof_probe.gradients.experiment import BackwardError, ForwardError, rm
 from gradproof_probe.gradients.faults import Fault, locally_constant
 from gradproof_probe.gradients.judging import Judge, Ruled, Tolerance, differs, largest
 from gradproof_probe.gradients.probing import UnstableError, random_direction, ridders
-from gradproof_probe.gradients.situations import ORDINARY, Situation
+from gradproof_probe.gradients.situations import COMPUTED, ORDINARY, Situation
 from gradproof_probe.gradients.subject import NotApplicableError, Pull, Subject, plain
 
 # Relative size of the change that a probe along a random direction must agree to where only differences are at hand.
 PROBE_RELATIVE: Final = 1e-5
-# Fields that change what is computed: their reference is another evaluation, not the same gradient in other clothes.
-COMPUTED: Final = ("values", "resize", "rank", "alias", "arguments", "broadcast", "others")
 
 
 @dataclass(slots=True)
@@ -127,7 +125,8 @@ class Trials:
     def _compare(self, situation: Situation, pull: Pull) -> Fault | None:
         if self.oracle:
             reference = self._seen_through(situation, pull.cotangents)
-        elif any(name in COMPUTED for name in situation.changed()):
+        # Another evaluation, not the same gradient in other clothes.
+        elif any(name in (*COMPUTED, "alias") for name in situation.changed()):
             return self._by_differences(situation, pull)
         else:
             reference = self._by_itself(situation, pull.cotangents)
@@ -182,7 +181,7 @@ class Trials:
 
     def _seen_through(self, situation: Situation, cotangents: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """The oracle's answer; one graph serves all situations of the same values, one pull those of a cotangent."""
-        values = _computed(situation)
+        values = (situation.made_of(), situation.autocast, situation.alias)
         if self._graph is None or self._graph_of != values:
             plainly = replace(plain(situation), cotangent=ORDINARY.cotangent)
             leaves = self._subject.leaves(self._subject.make(plainly), None, alias=situation.alias)
@@ -321,20 +320,3 @@ class Trials:
             # It was right before: something that outlives a call has changed since.
             return replace(smaller, situation=Situation(sequence="repeated"))
         return smaller
-
-
-def _computed(situation: Situation) -> tuple[Any, ...]:
-    """What decides which numbers the forward computes with."""
-    return (
-        situation.values,
-        situation.resize,
-        situation.rank,
-        situation.rank_of,
-        situation.broadcast,
-        situation.others,
-        situation.dtype,
-        situation.dtype_of,
-        situation.autocast,
-        situation.alias,
-        repr(situation.arguments),
-    )

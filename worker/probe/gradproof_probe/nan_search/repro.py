@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from gradproof_probe.harness.recipe import Recipe
-from gradproof_probe.lines import REPRO
 from gradproof_probe.nan_search.constructions import Edit
 from gradproof_probe.nan_search.judgement import Fault
-from gradproof_probe.repro import _HEAD, _constructor, _printable
+from gradproof_probe.repro import whole_script
 from gradproof_probe.request import Target
 
 _BODY: Final = """
@@ -49,17 +48,7 @@ def nan_repro(target: Target, recipe: Recipe, fault: Fault, *, seed: int) -> str
         verdict=_FORWARD if fault.birth.phase == "forward" else _BACKWARD,
     )
     # The module is built in float32, as its author would, and then cast.
-    head = _HEAD.format(
-        summary=_printable(f"{target.name}: {fault.text}"),
-        import_root=target.import_root or ".",
-        dtype="float32",
-        module=target.module,
-        seed=seed,
-        constructor=_constructor(target, recipe),
-        inputs=", ".join(recipe.inputs),
-    )
-    script = head + body
-    return script if len(script) <= REPRO else None
+    return whole_script(target, recipe, body, seed=seed, summary=fault.text, dtype="float32")
 
 
 def _line(edit: Edit) -> str:
