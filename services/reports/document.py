@@ -133,6 +133,14 @@ class SuppressionInfo(Document):
     reason: str
 
 
+class HarnessVariant(Document):
+    """The same target with another value of a mode argument, named by `option`."""
+
+    constructor: str | None
+    inputs: list[str]
+    option: str
+
+
 class Harness(Document):
     source: Literal["declared", "mined", "synthesised"]
     grade: Literal["A", "B", "C"]
@@ -140,6 +148,11 @@ class Harness(Document):
     inputs: list[str]
     provenance: str
     reason: str | None = None
+    found_by: str = Field(default="names", description="how it was come by, in one stable word")
+    variants: list[HarnessVariant] = Field(
+        default=[], description="other values of mode arguments that are checked too"
+    )
+    code: str = Field(default="", description="builds and calls the target outside Gradproof")
 
 
 class Diagnosis(Document):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.reports.document import CheckInfo, Diagnosis, Harness
+from services.reports.document import CheckInfo, Diagnosis, Harness, HarnessVariant
 from worker.execution.messages import CheckReply, HarnessReply
 
 
@@ -15,6 +15,12 @@ def harness_info(reply: HarnessReply) -> Harness:
         inputs=list(reply.inputs),
         provenance=reply.provenance,
         reason=reply.reason,
+        found_by=reply.found_by,
+        variants=[
+            HarnessVariant(constructor=item.constructor, inputs=list(item.inputs), option=item.option)
+            for item in reply.variants
+        ],
+        code=reply.code,
     )
 
 

@@ -88,6 +88,14 @@ class TargetStartedMessage(_Line):
     job: Word
 
 
+class VariantReply(_Line):
+    """The same target with another value of a mode argument."""
+
+    constructor: Text | None = None
+    inputs: Annotated[list[Text], Field(max_length=64)]
+    option: Word
+
+
 class HarnessReply(_Line):
     """How the target was built and called."""
 
@@ -97,6 +105,9 @@ class HarnessReply(_Line):
     inputs: Annotated[list[Text], Field(max_length=64)]
     provenance: Text = ""
     reason: Text | None = None
+    found_by: Word = "names"
+    variants: Annotated[list[VariantReply], Field(max_length=12)] = []
+    code: Text = ""
 
 
 class NotRun(_Line):

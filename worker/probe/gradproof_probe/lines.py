@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gradproof_probe.protocol import NOT_RUN_REASONS
+from gradproof_probe.protocol import FOUND_BY, NOT_RUN_REASONS
 
 VERDICTS: Final = ("pass", "fail", "inconclusive", "skipped", "error")
 SOURCES: Final = ("declared", "mined", "synthesised")
@@ -21,6 +21,7 @@ REPRO: Final = 19_000  # the worker cuts at 20,000: a cut script would not run
 WORD: Final = 100
 EVIDENCE: Final = 64 * 1024  # bytes of JSON
 HARNESS: Final = 512 * 1024  # bytes of JSON: within the limit of a line, which the supervisor must not break itself
+VARIANTS: Final = 12
 DEPTH: Final = 8
 ITEMS: Final = 500
 
@@ -59,6 +60,9 @@ def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
                 "inputs": [str(item)[:TEXT] for item in inputs[:64]] if isinstance(inputs, list) else [],
                 "provenance": _text(harness.get("provenance")),
                 "reason": _text(harness.get("reason"), optional=True),
+                "found_by": harness["found_by"] if harness.get("found_by") in FOUND_BY else "names",
+                "variants": _variants(harness.get("variants")),
+                "code": _text(harness.get("code")),
             },
             "not_run": None,
         }
@@ -66,6 +70,18 @@ def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
     if isinstance(not_run, dict) and not_run.get("reason") in NOT_RUN_REASONS:
         return not_run_line(str(not_run["reason"]), str(not_run.get("detail", "")))
     return None
+
+
+def _variants(value: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "constructor": _text(item.get("constructor"), optional=True),
+            "inputs": [str(text)[:TEXT] for text in item["inputs"][:64]],
+            "option": _text(item.get("option"))[:WORD],
+        }
+        for item in (value[:VARIANTS] if isinstance(value, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("inputs"), list)
+    ]
 
 
 def not_run_line(reason: str, detail: str) -> dict[str, Any]:

@@ -14,6 +14,8 @@ Request (`/job/request.json`)::
                            "import_root": "", "module": "pkg.a", "qualname": "Norm"},
                 "declared": {"constructor": "Norm(dim=8)" | null, "inputs": ["torch.randn(4, 8)"],
                              "provenance": "pyproject.toml:12"} | null,
+                "mined": [{"constructor": "Norm(8)", "inputs": ["torch.randn(2, 8)"], "provenance": "README.md:12",
+                           "found_by": "readme"}],
                 "hypotheses": [{"rule": "GP101", "fingerprint": "…", …}],
                 "checks": ["gradcheck", "compile_equivalence", "device_compare"]}]}
 
@@ -22,7 +24,8 @@ Answers, in order; `job` repeats the id of the batch entry::
     {"type": "ready", "torch": "2.13.0", "python": "3.11.7", "devices": ["cpu"], "import_torch_s": 1.2}
     {"type": "target_started", "job": "…"}
     {"type": "harness", "job": "…", "harness": {"source": …, "grade": …, "constructor": …, "inputs": […],
-                                                "provenance": …, "reason": null} | null,
+                                                "provenance": …, "reason": null, "found_by": …, "code": "…",
+                                                "variants": [{"constructor": …, "inputs": […], "option": …}]} | null,
      "not_run": null | {"reason": "missing dependency", "detail": "No module named 'einops' …"}}
     {"type": "check_started", "job": "…", "check": "gradcheck"}
     {"type": "check", "job": "…", "result": {"check": "gradcheck", "verdict": "fail", "device": "cpu",
@@ -39,6 +42,25 @@ from __future__ import annotations
 from typing import Final
 
 PROTOCOL: Final = 1
+
+# How a harness was come by, in rising order of cost; counted over targets.
+FOUND_BY: Final = (
+    "declared",
+    "readme",
+    "docstring",
+    "main",
+    "notebook",
+    "test",
+    "parent",
+    "defaults",
+    "names",
+    "usage",
+    "values",
+    "layers",
+    "source",
+    "guards",
+    "repair",
+)
 
 NOT_RUN_REASONS: Final = (
     "import failed",

@@ -107,7 +107,7 @@ def _run_check(
 
         context = CheckContext(
             resolved=resolved,
-            recipe=Recipe(**{**recipe, "inputs": tuple(recipe["inputs"])}),
+            recipe=Recipe.from_wire(recipe),
             source_root=request.source_root,
             device=request.device,
             seed=request.seed,

@@ -5,7 +5,7 @@ Expressions, not objects: they can be shown, stored and put into a script that r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,10 +20,23 @@ Grade = Literal["A", "B", "C"]
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """The same target with another value of a mode argument; `option` names it: `reduction='sum'`."""
+
+    constructor: str | None
+    inputs: tuple[str, ...]
+    option: str
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"constructor": self.constructor, "inputs": list(self.inputs), "option": self.option}
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """`inputs` are argument expressions: `torch.randn(2, 3)` or, by keyword, `mask=None`.
 
-    `reason` says what is missing where the recipe runs but has no gradient.
+    `reason` says what is missing where the recipe runs but has no gradient. `found_by` is one of `FOUND_BY`, for
+    counting. `code` builds and calls the target outside Gradproof.
     """
 
     source: Source
@@ -32,6 +45,9 @@ class Recipe:
     inputs: tuple[str, ...]
     provenance: str
     reason: str | None = None
+    found_by: str = "names"
+    variants: tuple[Variant, ...] = ()
+    code: str = ""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -41,7 +57,18 @@ class Recipe:
             "inputs": list(self.inputs),
             "provenance": self.provenance,
             "reason": self.reason,
+            "found_by": self.found_by,
+            "variants": [variant.to_wire() for variant in self.variants],
+            "code": self.code,
         }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Recipe:
+        """The recipe that `to_wire` wrote."""
+        variants = tuple(
+            Variant(item["constructor"], tuple(item["inputs"]), item["option"]) for item in wire.get("variants", ())
+        )
+        return cls(**{**wire, "inputs": tuple(wire["inputs"]), "variants": variants})
 
 
 @dataclass(slots=True)

@@ -115,7 +115,7 @@ def _dependency(error: BaseException | None) -> NotRunnableError | None:
 
 
 def _declared(search: Search, declared: Declared) -> Recipe:
-    recipe = Recipe("declared", "A", declared.constructor, declared.inputs, declared.provenance)
+    recipe = Recipe("declared", "A", declared.constructor, declared.inputs, declared.provenance, found_by="declared")
     try:
         built = _build(search, recipe)
     except ExpressionError as error:
@@ -163,7 +163,10 @@ def _module(search: Search) -> Found | None:
                 search.slow = True
                 continue
             if DEFINITE_FAULTS.search(str(error.cause)):
-                return Found(Recipe("synthesised", "C", expression, (), provenance), Trial("fault", error.cause))
+                return Found(
+                    Recipe("synthesised", "C", expression, (), provenance, found_by="defaults"),
+                    Trial("fault", error.cause),
+                )
             search.constructor_error = error.cause
             for changed, why in constructor_repairs(error.cause, expression, parameters, name):
                 if changed not in seen:
