@@ -34,6 +34,21 @@ Answers, in order; `job` repeats the id of the batch entry::
     {"type": "target_finished", "job": "…"}
     {"type": "done"}
 
+A request may ask for the repository's own examples to be run instead, with `"mine"` in the place of `"batch"`::
+
+    "mine": {"budget_s": 60, "targets": ["pkg.a:Norm", …]}
+
+and is answered between `ready` and `done` by one line for each example and for each call that was recorded::
+
+    {"type": "example", "place": "README.md:12", "kind": "readme", "detail": "…",
+     "outcome": "ran" | "raised" | "timed_out" | "skipped"}
+    {"type": "mined", "target": "pkg.a:Norm", "recipe": {"constructor": …, "inputs": […], "provenance": "README.md:12",
+                                                         "found_by": "readme"}}
+
+Between its own process and the supervisor alone, a target that runs tells how its parts were called::
+
+    {"type": "parts", "parts": {"pkg.a:Inner": [{"constructor": …, "inputs": […], "provenance": …}]}}
+
 `not_run.reason` is one of `NOT_RUN_REASONS`: a few stable words that are counted over targets.
 """
 
@@ -42,6 +57,9 @@ from __future__ import annotations
 from typing import Final
 
 PROTOCOL: Final = 1
+
+# What became of one of the repository's own examples.
+EXAMPLE_OUTCOMES: Final = ("ran", "raised", "timed_out", "skipped")
 
 # How a harness was come by, in rising order of cost; counted over targets.
 FOUND_BY: Final = (

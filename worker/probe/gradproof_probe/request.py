@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gradproof_probe.errors import RequestError
-from gradproof_probe.protocol import PROTOCOL
+from gradproof_probe.protocol import FOUND_BY, PROTOCOL
 
 Device = Literal["cpu", "cuda", "sim"]
 Kind = Literal["module", "function", "autograd_function"]
 KINDS: Final = ("module", "function", "autograd_function")
 DEVICES: Final = ("cpu", "cuda", "sim")
+MOST_MINED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,33 @@ class Declared:
 
 
 @dataclass(frozen=True, slots=True)
+class Mined:
+    """A real call of the target, recorded while the repository's own code ran. `found_by` is one of `FOUND_BY`."""
+
+    constructor: str | None
+    inputs: tuple[str, ...]
+    provenance: str
+    found_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """One target of the batch with the checks that were asked for."""
+    """One target of the batch with the checks that were asked for. `mined` are at most `MOST_MINED`, the best first."""
 
     job: str
     target: Target
     declared: Declared | None
     hypotheses: tuple[Mapping[str, Any], ...]
     checks: tuple[str, ...]
+    mined: tuple[Mined, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """Run the repository's own examples instead of a batch: whose calls are of interest, and for how long."""
+
+    budget_s: float
+    targets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +90,7 @@ class Request:
     limits: ProbeLimits
     tolerances: Mapping[str, float]
     batch: tuple[Entry, ...] = field(default_factory=tuple)
+    mine: Mine | None = None
 
 
 def read_request(path: Path) -> Request:
@@ -90,6 +111,8 @@ def parse_request(value: Any) -> Request:
         raise RequestError(f"device: {device!r} is none of {', '.join(DEVICES)}")
     limits = _mapping(request.get("limits", {}), "limits")
     known = {name: _seconds(limits, name) for name in ProbeLimits.__slots__ if name in limits}
+    mine = request.get("mine")
+    batch = _list(request, "batch") if mine is None else []
     return Request(
         source_root=Path(_text(request, "source_root")).absolute(),  # targets run in a directory of their own
         device=device,
@@ -97,7 +120,15 @@ def parse_request(value: Any) -> Request:
         isolated=bool(request.get("isolated", False)),
         limits=ProbeLimits(**known),
         tolerances={str(k): float(v) for k, v in _mapping(request.get("tolerances", {}), "tolerances").items()},
-        batch=tuple(_entry(item, f"batch[{index}]") for index, item in enumerate(_list(request, "batch"))),
+        batch=tuple(_entry(item, f"batch[{index}]") for index, item in enumerate(batch)),
+        mine=None if mine is None else _mine(_mapping(mine, "mine")),
+    )
+
+
+def _mine(value: Mapping[str, Any]) -> Mine:
+    return Mine(
+        budget_s=_seconds(value, "budget_s", "mine"),
+        targets=tuple(str(name) for name in _list(value, "targets", "mine")),
     )
 
 
@@ -122,6 +153,21 @@ def _entry(value: Any, where: str) -> Entry:
         declared=None if declared is None else _declared(_mapping(declared, f"{where}.declared"), where),
         hypotheses=tuple(_mapping(item, f"{where}.hypotheses") for item in entry.get("hypotheses") or ()),
         checks=tuple(str(check) for check in _list(entry, "checks", where)),
+        mined=tuple(
+            _mined(_mapping(item, f"{where}.mined"), where) for item in (entry.get("mined") or ())[:MOST_MINED]
+        ),
+    )
+
+
+def _mined(value: Mapping[str, Any], where: str) -> Mined:
+    constructor, found_by = value.get("constructor"), value.get("found_by")
+    if found_by not in FOUND_BY:
+        raise RequestError(f"{where}.mined.found_by: {found_by!r} is none of {', '.join(FOUND_BY)}")
+    return Mined(
+        constructor=None if constructor is None else str(constructor),
+        inputs=tuple(str(item) for item in _list(value, "inputs", f"{where}.mined")),
+        provenance=str(value.get("provenance") or "recorded"),
+        found_by=found_by,
     )
 
 
@@ -161,8 +207,8 @@ def _integer(value: Mapping[str, Any], key: str, default: int) -> int:
     return number
 
 
-def _seconds(value: Mapping[str, Any], key: str) -> float:
-    number = value[key]
+def _seconds(value: Mapping[str, Any], key: str, where: str = "limits") -> float:
+    number = value.get(key)
     if not isinstance(number, int | float) or isinstance(number, bool) or number < 0:
-        raise RequestError(f"limits.{key}: must be seconds, not {number!r}")
+        raise RequestError(f"{where}.{key}: must be seconds, not {number!r}")
     return float(number)
