@@ -1,4 +1,4 @@
-"""A repository of hostile modules beside a right one: what each does at import, and the words its report must hold.
+"""A repository of hostile modules beside a right one: what each does or is, and the words its report must hold.
 
 Each module is harmless outside its first lines and small limits; it is only ever run in the sandbox.
 """
@@ -31,8 +31,29 @@ _AT_IMPORT: Final = {
         "    for page in range(0, 64 << 20, 4096):\n        block[page] = 1\n    blocks.append(block)\n"
     ),
     "prints": "while True:\n    print('x' * 100_000)\n",
+    "writes": "open(__file__, 'w').write('raise SystemExit')\n",
+    "patches": (
+        "import torch\ntorch.autograd.grad = torch.Tensor.backward = torch.autograd.backward = None\n"
+        "torch.isfinite = torch.allclose = lambda *arguments, **keywords: True\n"
+    ),
+    "torch": "",
+    "gradproof_probe": "",
+    "json": "",
     "connects": ("import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=1)\n"),
 }
+
+_ENDLESS: Final = """
+from torch import nn
+
+
+class Tree(nn.Module):
+    def __init__(self, depth: int = 3):
+        super().__init__()
+        self.inner = Tree(depth)
+
+    def forward(self, x):
+        return self.inner(x)
+"""
 
 # Any of these words must stand in what the report says about the target of the module.
 EXPECTED: Final = {
@@ -42,6 +63,13 @@ EXPECTED: Final = {
     "sleeps": ("timed out", "limit"),
     "allocates": ("memory",),
     "prints": ("timed out", "limit", "output"),
+    "writes": ("Read-only file system",),
+    "patches": ("crashed",),
+    # Names that torch, the probe and the standard library have taken: the file is imported under another one.
+    "torch": ("agrees",),
+    "gradproof_probe": ("agrees",),
+    "json": ("agrees",),
+    "endless": ("RecursionError",),
     "connects": ("unreachable", "OSError", "not permitted"),
 }
 
@@ -51,4 +79,4 @@ def files() -> dict[str, str]:
     modules = {
         f"{module}.py": at_import + _LAYER.format(name=module.title()) for module, at_import in _AT_IMPORT.items()
     }
-    return modules | {"right.py": _LAYER.format(name="Right")}
+    return modules | {"endless.py": _ENDLESS, "right.py": _LAYER.format(name="Right")}
