@@ -6,7 +6,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, Literal
 
@@ -37,10 +37,13 @@ class TrialTimeoutError(Exception):
 
 @dataclass(slots=True)
 class Trial:
+    """How far a call came. `outputs` are the differentiable ones, `gradients` those of the inputs and parameters."""
+
     stage: Stage
     error: BaseException | None = None
     progress: int = 0
-    rank: int = 0
+    outputs: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    gradients: list[torch.Tensor | None] = field(default_factory=list)
 
 
 class _Progress(torch.overrides.TorchFunctionMode):
@@ -94,11 +97,14 @@ def attempt(built: Built, *, seed: int, seconds: float) -> Trial:
     except Exception as error:
         definite = DEFINITE_FAULTS.search(str(error)) is not None
         return Trial("fault" if definite else "forward", error, progress.calls)
-    outputs = [value for _, value in tensors(output)]
-    finite = all(bool(torch.isfinite(value).all()) for value in outputs if value.is_floating_point())
-    differentiable = [
-        value for value in outputs if value.requires_grad and (value.is_floating_point() or value.is_complex())
+    outputs = tensors(output)
+    finite = all(bool(torch.isfinite(value).all()) for _, value in outputs if value.is_floating_point())
+    named_outputs = [
+        (path, value)
+        for path, value in outputs
+        if value.requires_grad and (value.is_floating_point() or value.is_complex())
     ]
+    differentiable = [value for _, value in named_outputs]
     if not differentiable:
         return Trial("no_gradient", None, progress.calls)
     wanted = [value for _, value in tensors([leaves, named]) if value.requires_grad]
@@ -122,4 +128,5 @@ def attempt(built: Built, *, seed: int, seconds: float) -> Trial:
     if all(value is None for value in gradients):
         return Trial("no_gradient", None, progress.calls)
     finite = finite and all(bool(torch.isfinite(value).all()) for value in gradients if value is not None)
-    return Trial("ok" if finite else "not_finite", None, progress.calls)
+    shown = [(path, value.detach()) for path, value in named_outputs]
+    return Trial("ok" if finite else "not_finite", None, progress.calls, shown, list(gradients))
