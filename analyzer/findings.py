@@ -123,7 +123,8 @@ class TargetDeclaration:
     """A thing that can be run, found by reading the source.
 
     `name` is `module:qualname`. `import_root` is the directory, relative to the snapshot ("" for its top), that
-    must be on `sys.path` for `module` to be importable. `line` is that of the `class` or `def` keyword.
+    must be on `sys.path` for `module` to be importable. `line` is that of the `class` or `def` keyword. `why_not` is
+    empty for what is to be run; else it says in a few stable words why there is no gradient to look at.
     """
 
     name: str
@@ -134,14 +135,38 @@ class TargetDeclaration:
     import_root: str
     module: str
     qualname: str
+    why_not: str = ""
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it is to be run; what is not stays in the list, so that everything public has a verdict."""
+        return not self.why_not
+
+
+@dataclass(frozen=True, slots=True)
+class ImportNote:
+    """What importing a file does beside defining things: `kind` is in stable words, `detail` a sentence."""
+
+    path: str
+    line: int
+    kind: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class StaticAnalysis:
-    """Everything reading found in a snapshot, in the order of path and line."""
+    """Everything reading found in a snapshot, in the order of path and line.
+
+    `reaches`: by name of a target, the places (path, first line, last line) outside of it that running it may come to.
+    `closures`: by path of a file with targets, a digest of everything of the snapshot that importing it loads; a file
+    has none when that can't be told.
+    """
 
     findings: tuple[Finding, ...]
     suppressed: tuple[Suppression, ...]
     targets: tuple[TargetDeclaration, ...]
     files: int
     lines: int
+    reaches: Mapping[str, tuple[tuple[str, int, int], ...]] = field(default_factory=dict)
+    closures: Mapping[str, str] = field(default_factory=dict)
+    import_notes: tuple[ImportNote, ...] = ()
