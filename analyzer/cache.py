@@ -8,26 +8,21 @@ manipulated cache can do is lie about findings. This module must not know rules.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from analyzer.codec import CodecError, decode, encode
+from analyzer.entries import EntryDirectory
 from analyzer.file_analysis import FileResult
 from analyzer.options import AnalyzerOptions
 from analyzer.package import Package
 
 # 30,000 entries are the files of five packages as large as transformers; each has 2 KiB on average.
 _MAX_ENTRIES = 30_000
-_KEPT_AFTER_CLEARING = 20_000
-_SECONDS_BETWEEN_TOUCHES = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +38,23 @@ class ResultCache:
     """Results in a directory. Several processes may use it at the same time."""
 
     def __init__(self, directory: Path, options: AnalyzerOptions) -> None:
-        self._directory = directory
+        self._entries = EntryDirectory(directory, _MAX_ENTRIES)
         self._options = json.dumps(encode(options), sort_keys=True)
         self._digests: dict[str, str | None] = {}
 
     def load(self, file: SourceFile, package: Package) -> FileResult | None:
         """What is kept for a file, unless a file that it was computed from has changed since."""
-        entry = self._entry(file)
         try:
-            document = json.loads(entry.read_bytes())
+            document = self._entries.load(self._name(file))
             asked, kept = document["asked"], document["result"]
             if any(self._digest_of(name, package) != digest for name, digest in asked.items()):
                 return None
-            result = decode(kept, FileResult)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return decode(kept, FileResult)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        self._touch(entry)
-        return result
 
     def store(self, file: SourceFile, package: Package, asked: frozenset[str], result: FileResult) -> None:
-        """Keeps a result that was computed with the help of the `asked` modules.
-
-        A directory that can't be written costs nothing but the next run's time.
-        """
+        """Keeps a result that was computed with the help of the `asked` modules."""
         if result.outline is None:
             return  # it took too long or could not be read: that may be different next time
         try:
@@ -73,30 +62,15 @@ class ResultCache:
             text = json.dumps({"asked": looked_up, "result": encode(result)}, separators=(",", ":"))
         except (CodecError, ValueError):
             return
-        entry = self._entry(file)
-        with contextlib.suppress(OSError):
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=entry.parent)
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                    stream.write(text)
-                Path(temporary).replace(entry)
-            except BaseException:  # a full disk, or Ctrl-C
-                Path(temporary).unlink(missing_ok=True)
-                raise
+        self._entries.store(self._name(file), text)
 
     def clear_old(self) -> None:
         """Takes away the entries that were not used for longest, when there are too many."""
-        with contextlib.suppress(OSError):
-            entries = [(entry.stat().st_mtime, entry) for entry in self._directory.glob("??/*.json")]
-            if len(entries) > _MAX_ENTRIES:
-                for _, entry in sorted(entries)[: len(entries) - _KEPT_AFTER_CLEARING]:
-                    entry.unlink(missing_ok=True)
+        self._entries.clear_old()
 
-    def _entry(self, file: SourceFile) -> Path:
+    def _name(self, file: SourceFile) -> str:
         material = "\0".join((analyzer_digest(), self._options, file.path, file.module, _digest(file.data)))
-        name = _digest(material.encode("utf-8", "surrogateescape"))
-        return self._directory / name[:2] / f"{name[2:]}.json"
+        return _digest(material.encode("utf-8", "surrogateescape"))
 
     def _digest_of(self, module: str, package: Package) -> str | None:
         """Names the content of a module of the snapshot; None when there is none of that name."""
@@ -107,12 +81,6 @@ class ResultCache:
             data = package.read(path)
             self._digests[path] = None if data is None else _digest(path.encode("utf-8", "surrogateescape") + data)
         return self._digests[path]
-
-    @staticmethod
-    def _touch(entry: Path) -> None:
-        with contextlib.suppress(OSError):
-            if time.time() - entry.stat().st_mtime > _SECONDS_BETWEEN_TOUCHES:
-                os.utime(entry)
 
 
 def _digest(data: bytes) -> str:

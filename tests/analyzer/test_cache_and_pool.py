@@ -126,8 +126,7 @@ def test_a_cache_that_can_not_be_written_costs_nothing_but_time(package: Path, t
 
 
 def test_of_too_many_entries_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analyzer.cache._MAX_ENTRIES", 4)
-    monkeypatch.setattr("analyzer.cache._KEPT_AFTER_CLEARING", 2)
+    monkeypatch.setattr("analyzer.cache._MAX_ENTRIES", 3)
     (tmp_path / "ab").mkdir()
     for age in range(6):
         entry = tmp_path / "ab" / f"{age}.json"

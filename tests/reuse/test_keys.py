@@ -1,0 +1,79 @@
+"""Results are found again only where nothing that they rest on has changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from analyzer.findings import TargetDeclaration, TargetKind
+from services.reports.document import CheckInfo, Harness
+from services.reuse.keys import Circumstances, is_lasting, reuse_key
+
+TARGET = TargetDeclaration(
+    name="layers:Norm",
+    kind=TargetKind.MODULE,
+    path="layers.py",
+    line=4,
+    end_line=9,
+    import_root="",
+    module="layers",
+    qualname="Norm",
+)
+CIRCUMSTANCES = Circumstances(probe="p", environment="e", checks=("gradcheck",), bounds={"check_s": 60.0})
+HARNESS = Harness(source="synthesised", grade="C", constructor="Norm()", inputs=["torch.randn(2)"], provenance="")
+
+
+def key(**changes: Any) -> str | None:
+    given: dict[str, Any] = {"declared": None, "mined": (), "hypotheses": (), "circumstances": CIRCUMSTANCES}
+    closure = changes.pop("closure", "c")
+    return reuse_key(changes.pop("target", TARGET), closure, **{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"closure": "another source"},
+        {"target": replace(TARGET, line=5)},
+        {"declared": {"constructor": "Norm(2)"}},
+        {"mined": [{"constructor": "Norm(3)", "inputs": []}]},
+        {"hypotheses": [{"rule": "GP101"}]},
+        {"circumstances": replace(CIRCUMSTANCES, probe="q")},
+        {"circumstances": replace(CIRCUMSTANCES, environment="f")},
+        {"circumstances": replace(CIRCUMSTANCES, device="cuda")},
+        {"circumstances": replace(CIRCUMSTANCES, checks=())},
+        {"circumstances": replace(CIRCUMSTANCES, tolerances={"gradcheck_rtol": 0.1})},
+        {"circumstances": replace(CIRCUMSTANCES, bounds={"check_s": 1.0})},
+    ],
+)
+def test_whatever_results_rest_on_is_in_the_key(change: dict[str, Any]) -> None:
+    assert key() == key()
+    assert key(**change) != key()
+
+
+def test_a_target_whose_imports_can_not_be_told_is_always_run() -> None:
+    assert key(closure=None) is None
+
+
+def check(verdict: str) -> CheckInfo:
+    return CheckInfo.model_validate(
+        {"check": "gradcheck", "verdict": verdict, "device": "cpu", "summary": "", "duration_s": 0.1}
+    )
+
+
+@pytest.mark.parametrize("verdict", ["pass", "fail", "inconclusive", "skipped"])
+def test_a_verdict_lasts(verdict: str) -> None:
+    assert is_lasting(HARNESS, None, [check(verdict)], asked=["gradcheck"])
+
+
+def test_an_error_and_a_missing_check_do_not_last() -> None:
+    assert not is_lasting(HARNESS, None, [check("error")], asked=["gradcheck"])
+    assert not is_lasting(HARNESS, None, [], asked=["gradcheck"])
+
+
+@pytest.mark.parametrize(
+    ("reason", "lasts"), [("inputs unsolved", True), ("abstract", True), ("timed out", False), (None, False)]
+)
+def test_a_reason_lasts_unless_time_or_memory_is_the_reason(reason: str | None, *, lasts: bool) -> None:
+    assert is_lasting(None, reason, [], asked=["gradcheck"]) is lasts

@@ -1,0 +1,46 @@
+"""What results rest on beside the submitted source: the probe's own files and the packages beside it.
+
+Asks the interpreter that will run the probe, in a process of its own which imports nothing but the standard library.
+This module must not know targets or results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from worker.execution.run import probe_directory
+
+# Names and versions only: what a package does is told by its version.
+_LISTING: Final = (
+    "import importlib.metadata as m, json, platform, sys; "
+    "print(json.dumps([sys.version, platform.machine(), "
+    "sorted({(d.metadata['Name'] or '', d.version or '') for d in m.distributions()})]))"
+)
+_ANSWER_S: Final = 60.0
+
+
+@cache
+def probe_digest() -> str:
+    """A digest of the files of the probe."""
+    directory = probe_directory()
+    digest = hashlib.sha256()
+    for file in sorted(directory.rglob("*.py")):
+        digest.update(file.relative_to(directory).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def environment_digest(python: Path) -> str | None:
+    """A digest of an interpreter, its machine and the packages installed for it; None if it doesn't answer."""
+    try:
+        done = subprocess.run(
+            [str(python), "-I", "-c", _LISTING], capture_output=True, check=True, timeout=_ANSWER_S, env={}
+        )
+        listed = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
