@@ -11,13 +11,13 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from analyzer.findings import StaticAnalysis, Suppression
+from analyzer.findings import StaticAnalysis, Suppression, TargetDeclaration
 from analyzer.registry import rules_named
 from services.analyses.errors import InvalidOptionsError
 from services.checks.plan import CHECKS
 from services.findings.model import SettledFinding, TargetResult
 from services.gates import GatePolicy
-from services.reports.document import AnalysisInfo, Gate, SnapshotInfo, Source, Tool
+from services.reports.document import AnalysisInfo, ExampleInfo, Gate, PlanInfo, SnapshotInfo, Source, Tool
 
 
 class AnalysisOptions(BaseModel):
@@ -134,7 +134,8 @@ class StaticOutcome:
     """What reading a snapshot brought, the repository's own configuration included.
 
     `declared` is keyed by the name of the target; `tolerances` by the name of the tolerance; `checks` is empty for all
-    of them, and the submission's own choice goes before it.
+    of them, and the submission's own choice goes before it. `has_examples` tells whether the repository seems to show
+    how it is called.
     """
 
     analysis: StaticAnalysis
@@ -142,6 +143,13 @@ class StaticOutcome:
     declared: Mapping[str, DeclaredTarget] = field(default_factory=dict)
     tolerances: Mapping[str, float] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
+    has_examples: bool = False
+
+    def not_run(self, target: TargetDeclaration) -> tuple[str, str] | None:
+        """Why a target is not to be run, in a few stable words and a sentence; None if it is."""
+        if target.why_not and target.name not in self.declared:
+            return target.why_not, "told from its source"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +163,5 @@ class ReportParts:
     findings: tuple[SettledFinding, ...]
     suppressed: tuple[Suppression, ...]
     targets: tuple[TargetResult, ...]
+    examples: tuple[ExampleInfo, ...] = ()
+    plan: PlanInfo | None = None

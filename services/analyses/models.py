@@ -28,7 +28,11 @@ SETTLED_STATUSES = (AnalysisStatus.FINISHED, AnalysisStatus.PARTIAL)
 
 
 class AnalysisRow(Base):
-    """One run over one snapshot. `snapshot_digest` is null until the source was fetched."""
+    """One run over one snapshot. `snapshot_digest` is null until the source was fetched.
+
+    `examples` are those of the repository's own examples that were run for their calls, `examples_reason` says why
+    some or all were not.
+    """
 
     __tablename__ = "analyses"
 
@@ -51,6 +55,8 @@ class AnalysisRow(Base):
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     gate: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
     tool: Mapped[dict[str, object]] = mapped_column(JsonColumn, default=dict)
+    examples: Mapped[list[dict[str, object]]] = mapped_column(JsonColumn, default=list)
+    examples_reason: Mapped[str | None]
 
     __table_args__ = (
         CheckConstraint(

@@ -7,13 +7,14 @@ killed. This module must not know the database.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from analyzer.engine import AnalyzerOptions, analyze_files
 from analyzer.findings import StaticAnalysis
 from analyzer.registry import all_rules
+from services.analyses.examples import has_examples
 from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome
 from services.checks.plan import CHECKS
 from services.configuration import Configuration, RuleSelection, read_configuration
@@ -41,10 +42,12 @@ def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
     Raises `ConfigurationError`, which names file, line and key, when the repository's own configuration is wrong:
     going on with defaults would show a team results that its own rules and gates do not stand behind.
     """
-    paths = (
+    paths = [
         path.relative_to(root).as_posix() for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file()
-    )
-    return read_files(root, paths, options)
+    ]
+    outcome = read_files(root, paths, options)
+    runs = bool(outcome.analysis.targets) and not options.static_only
+    return replace(outcome, has_examples=runs and has_examples(root, paths))
 
 
 def read_files(

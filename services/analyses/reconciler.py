@@ -15,7 +15,7 @@ import structlog
 
 from services.analyses import repository as analyses
 from services.analyses.settlement import settle_if_done
-from services.analyses.work import NOT_RUN, leave_no_silence
+from services.analyses.work import give_up
 from services.database import Database
 from services.jobs import repository as jobs
 from services.jobs.models import JobRow, JobState
@@ -93,7 +93,7 @@ class Reconciler:
                     uow.ring(job.queue)
                 elif state is JobState.INFRA_FAILED:
                     failed += 1
-                    leave_no_silence(uow.session, job, NOT_RUN, f"{reason}, {job.max_attempts} times")
+                    give_up(uow, row, job, f"{reason}, {job.max_attempts} times", self._settings)
                 if state is not None:
                     log.warning("job_recovered", job=job_id, owner=job.owner, state=state.value)
             settle_if_done(uow.session, row)

@@ -54,6 +54,11 @@ def probe_jobs(session: Session, analysis_id: str) -> Sequence[tuple[str, str, l
     return [(job_id, state, checks) for job_id, state, checks in rows]
 
 
+def states_of(session: Session, analysis_id: str, kind: JobKind) -> Sequence[str]:
+    """The states of the jobs of one kind."""
+    return session.scalars(select(JobRow.state).where(JobRow.analysis_id == analysis_id, JobRow.kind == kind)).all()
+
+
 def find_key(session: Session, scope: str, key: str) -> IdempotencyKeyRow | None:
     """What a key was used for."""
     return session.get(IdempotencyKeyRow, (scope, key))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -28,11 +28,13 @@ from services.analyses.model import (
     Submitted,
 )
 from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
+from services.analyses.planning import plan_info
+from services.analyses.queueing import checks_of, static_job
 from services.analyses.settlement import end_analysis, policy_of
-from services.analyses.work import static_job
 from services.checks.repository import count_results, load_targets
 from services.database import Database, UnitOfWork
 from services.database.base import utc_now
+from services.findings.model import TargetResult
 from services.findings.repository import load_findings, load_suppressions
 from services.gates import evaluate
 from services.jobs import repository as jobs
@@ -40,7 +42,16 @@ from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE
 from services.jobs.models import OPEN_STATES, JobKind, JobRow, JobState
 from services.projects.repository import ensure_project, find_project, project_name
 from services.reports.build import build_report
-from services.reports.document import AnalysisInfo, Gate, Report, SnapshotInfo, Source, Tool
+from services.reports.document import (
+    AnalysisInfo,
+    ExampleInfo,
+    Gate,
+    PlanInfo,
+    Report,
+    SnapshotInfo,
+    Source,
+    Tool,
+)
 from services.settings import Settings
 from services.snapshots.model import Snapshot
 from services.snapshots.model import Source as SnapshotOrigin
@@ -196,6 +207,8 @@ class AnalysisService:
                 findings=findings,
                 suppressed=load_suppressions(session, row.id),
                 targets=targets,
+                examples=tuple(ExampleInfo.model_validate(example) for example in row.examples),
+                plan=self._plan(row, targets),
             )
 
     def report(self, analysis_id: str) -> Report:
@@ -209,10 +222,22 @@ class AnalysisService:
             findings=parts.findings,
             suppressed=parts.suppressed,
             targets=parts.targets,
+            examples=parts.examples,
+            plan=parts.plan,
             public_url=self._settings.public_url,
         )
 
     # ------------------------------------------------------------------------------------------ parts
+
+    def _plan(self, row: AnalysisRow, targets: Sequence[TargetResult]) -> PlanInfo | None:
+        if row.static_finished_at is None or AnalysisOptions.model_validate(row.options).static_only:
+            return None
+        return plan_info(
+            targets,
+            budget_s=self._settings.analysis_budget.total_seconds(),
+            checks=checks_of(row),
+            examples=row.examples_reason,
+        )
 
     def _create(
         self,
@@ -357,9 +382,12 @@ def _progress(session: Session, row: AnalysisRow) -> tuple[Stage, ...]:
     probes = repository.probe_jobs(session, row.id)
     still_open = [checks for _, state, checks in probes if state in OPEN_STATES]
     results, of_open_jobs = count_results(session, row.id)
+    examples = repository.states_of(session, row.id, JobKind.EXAMPLES)
     return (
         Stage("snapshot", int(row.snapshot_digest is not None), 1),
         Stage("static", int(row.static_finished_at is not None), 1),
+        # Only where the repository has examples of its own.
+        *(Stage("examples", int(state not in OPEN_STATES), 1) for state in examples),
         Stage("targets", len(probes) - len(still_open), len(probes)),
         # A target that is still to be run may bring as many results as it has checks, or none (no harness).
         Stage("checks", results, results - of_open_jobs + sum(len(checks) for checks in still_open)),

@@ -20,6 +20,9 @@ from services.gates import GatePolicy, evaluate
 from services.jobs import repository as jobs
 from services.jobs.models import JobKind, JobRow, JobState
 
+# Without these an analysis has nothing to say; the others cost it a part of what it says.
+_NEEDED = (JobKind.INGEST, JobKind.STATIC)
+
 POLICY: TypeAdapter[GatePolicy] = TypeAdapter(GatePolicy)
 
 
@@ -64,7 +67,7 @@ def _base_is_unread(session: Session, row: AnalysisRow) -> bool:
 
 def _outcome(rows: Sequence[JobRow]) -> tuple[AnalysisStatus, str | None]:
     for row in rows:
-        if row.kind != JobKind.PROBE and row.state != JobState.SUCCEEDED:
+        if row.kind in _NEEDED and row.state != JobState.SUCCEEDED:
             return AnalysisStatus.FAILED, row.reason or f"the {row.kind} job ended as {row.state}"
     probes = [row for row in rows if row.kind == JobKind.PROBE]
     lost = [row for row in probes if row.state == JobState.INFRA_FAILED]

@@ -14,12 +14,14 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy.orm import Session
 
-from analyzer.findings import TargetDeclaration
+from analyzer.findings import Finding, TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.models import AnalysisRow
+from services.analyses.planning import run_order
+from services.analyses.queueing import queue_examples, queue_probes, static_job
 from services.analyses.settlement import POLICY, settle_if_done
 from services.checks import repository as checks
-from services.checks.plan import checks_by_device_class
+from services.checks.plan import BUDGET_SPENT
 from services.checks.repository import TargetPlan
 from services.database import Database, UnitOfWork
 from services.database.base import utc_now
@@ -29,9 +31,9 @@ from services.findings.settle import settle
 from services.gates import retain
 from services.jobs import repository as jobs
 from services.jobs.errors import LeaseLostError
-from services.jobs.model import CPU_CLASS, CPU_QUEUE, Claim, device_name, gpu_queue
+from services.jobs.model import CPU_QUEUE, Claim, device_name
 from services.jobs.models import JobKind, JobRow, JobState
-from services.reports.document import CheckInfo, Harness
+from services.reports.document import CheckInfo, ExampleInfo, Harness
 from services.settings import Settings
 from services.snapshots.repository import record_snapshot
 
@@ -43,19 +45,32 @@ NOT_RUN = "infrastructure"
 
 @dataclass(frozen=True, slots=True)
 class ProbeWork:
-    """What a worker has to know to run a batch: the snapshot, the tolerances, and the target of each job."""
+    """What a worker has to know to run a batch: the snapshot, the tolerances, and the target of each job.
+
+    `seconds_left` of the budget of the analysis; None without one.
+    """
 
     snapshot_digest: str
     tolerances: Mapping[str, float]
     plans: Mapping[str, TargetPlan]
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExamplesWork:
+    """What a worker has to know to run a repository's own examples: the snapshot, and whose calls are of interest."""
+
+    snapshot_digest: str
+    targets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StaticWork:
-    """What a worker has to know to read a snapshot."""
+    """What a worker has to know to read a snapshot. `base_digest` is that of the snapshot to compare with, if any."""
 
     snapshot_digest: str
     options: AnalysisOptions
+    base_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +102,19 @@ class WorkResults:
         with self._database.reading() as session:
             row = session.get_one(AnalysisRow, claim.analysis_id)
             assert row.snapshot_digest is not None
-            return StaticWork(row.snapshot_digest, AnalysisOptions.model_validate(row.options))
+            base = None if row.base_id is None else session.get(AnalysisRow, row.base_id)
+            return StaticWork(
+                row.snapshot_digest,
+                AnalysisOptions.model_validate(row.options),
+                None if base is None else base.snapshot_digest,
+            )
+
+    def examples_work(self, claim: Claim) -> ExamplesWork:
+        """The snapshot whose examples are to be run."""
+        with self._database.reading() as session:
+            row = session.get_one(AnalysisRow, claim.analysis_id)
+            assert row.snapshot_digest is not None
+            return ExamplesWork(row.snapshot_digest, tuple(checks.names_of(session, row.id)))
 
     def probe_work(self, claims: Sequence[Claim]) -> ProbeWork:
         """The targets to run; all claims are of one analysis. `plans` is keyed by job id."""
@@ -99,7 +126,12 @@ class WorkResults:
             plans = checks.load_plans(session, list(targets.values()))
             tolerances = (row.configuration or {}).get("tolerances", {})
             assert isinstance(tolerances, dict)
-            return ProbeWork(row.snapshot_digest, tolerances, {job: plans[target] for job, target in targets.items()})
+            return ProbeWork(
+                row.snapshot_digest,
+                tolerances,
+                {job: plans[target] for job, target in targets.items()},
+                self._seconds_left(row),
+            )
 
     # ------------------------------------------------------------------------------------------ what came of it
 
@@ -114,8 +146,11 @@ class WorkResults:
             jobs.finish(uow.session, claim, JobState.SUCCEEDED)
             uow.ring(CPU_QUEUE)
 
-    def read(self, claim: Claim, outcome: StaticOutcome) -> None:
-        """The snapshot was read: its findings are visible from now on, its targets are queued."""
+    def read(self, claim: Claim, outcome: StaticOutcome, changed: frozenset[str] | None = None) -> None:
+        """The snapshot was read: its findings are visible from now on, its targets are queued, or its examples first.
+
+        `changed` are the files that differ from the base (None: nobody knows).
+        """
         with self._ending(claim) as (uow, row):
             options = AnalysisOptions.model_validate(row.options)
             found = retain(outcome.analysis.findings, outcome.policy)
@@ -128,12 +163,32 @@ class WorkResults:
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
-            suspicions = Suspicions(found, outcome.analysis.targets)
-            plans = [_plan(declaration, suspicions, outcome) for declaration in outcome.analysis.targets]
-            target_ids = checks.store_targets(uow.session, row.id, plans)
+            plans = _plans(outcome, found, changed)
+            checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
-                self._queue_probes(uow, row.id, target_ids, options.checks or outcome.checks)
+                self._queue_runs(uow, row, outcome, plans)
             jobs.finish(uow.session, claim, JobState.SUCCEEDED)
+
+    def examples(
+        self,
+        claim: Claim,
+        tried: Sequence[ExampleInfo],
+        mined: Mapping[str, Sequence[Mapping[str, object]]],
+        *,
+        ended: tuple[JobState, str] | None = None,
+    ) -> None:
+        """The repository's own examples were run, or as far as they came: now its targets are queued.
+
+        `mined` holds the recorded calls by the name of the target. `ended` is how the run ended, if not well: that
+        costs harnesses and never the analysis.
+        """
+        with self._ending(claim) as (uow, row):
+            row.examples = [example.model_dump(mode="json") for example in tried]
+            checks.store_mined(uow.session, row.id, mined)
+            state, reason = ended or (JobState.SUCCEEDED, None)
+            jobs.finish(uow.session, claim, state, reason)
+            row.examples_reason = reason
+            queue_probes(uow, row, self._settings)
 
     def ended(self, claim: Claim, state: JobState, reason: str) -> None:
         """A job that is no probe ended without what it was for: the analysis fails, with this reason."""
@@ -175,12 +230,12 @@ class WorkResults:
 
     def lost(self, claim: Claim, reason: str) -> None:
         """Gradproof's own parts failed: try again, unless that was the last attempt."""
-        with self._ending(claim) as (uow, _):
+        with self._ending(claim) as (uow, row):
             state = jobs.give_back(uow.session, claim, reason=reason, lost=True)
             if state is JobState.QUEUED:
                 uow.ring(claim.queue)
             elif state is JobState.INFRA_FAILED:
-                leave_no_silence(uow.session, claim, NOT_RUN, reason)
+                give_up(uow, row, claim, reason, self._settings)
 
     def returned(self, claim: Claim, reason: str) -> None:
         """The job was not begun, through no fault of its own: it is queued again and no attempt is counted."""
@@ -208,7 +263,40 @@ class WorkResults:
                 "import_torch": imports + import_torch,
             }
 
+    def budget_spent(self, claims: Sequence[Claim]) -> None:
+        """No further target of the analysis is begun: these jobs and all that wait end, and their targets say why."""
+        analysis_id = claims[0].analysis_id
+        with self._database.unit_of_work() as uow:
+            row = jobs.lock_analysis(uow.session, analysis_id)
+            if row is None:
+                return
+            detail = f"{self._settings.analysis_budget.total_seconds():g} s of the analysis were over"
+            ended = [claim.job_id for claim in claims if jobs.finish_if_held(uow.session, claim, detail)]
+            ended += jobs.cancel_waiting(uow.session, analysis_id, JobKind.PROBE, detail)
+            leave_out(uow.session, analysis_id, jobs.jobs_with(uow.session, analysis_id, ended), detail)
+            settle_if_done(uow.session, row)
+
+    def left_out(self, claim: Claim, detail: str) -> None:
+        """The target of the job was not begun, because the budget of the analysis was spent."""
+        with self._fenced(claim) as (uow, _):
+            leave_out(uow.session, claim.analysis_id, [claim], detail)
+
     # ------------------------------------------------------------------------------------------ parts
+
+    def _seconds_left(self, row: AnalysisRow) -> float | None:
+        budget = self._settings.analysis_budget
+        if not budget or row.static_finished_at is None:
+            return None
+        return (row.static_finished_at + budget - utc_now()).total_seconds()
+
+    def _queue_runs(
+        self, uow: UnitOfWork, row: AnalysisRow, outcome: StaticOutcome, plans: Sequence[TargetPlan]
+    ) -> None:
+        runnable = any(plan.not_run is None for plan in plans)
+        if runnable and outcome.has_examples and self._settings.examples_budget:
+            queue_examples(uow, row, self._settings)
+        else:
+            queue_probes(uow, row, self._settings)
 
     @contextmanager
     def _fenced(self, claim: Claim) -> Iterator[tuple[UnitOfWork, str]]:
@@ -227,43 +315,6 @@ class WorkResults:
             jobs.fence(uow.session, claim, self._settings.lease)
             yield uow, row
             settle_if_done(uow.session, row)
-
-    def _queue_probes(
-        self, uow: UnitOfWork, analysis_id: str, target_ids: Iterable[str], asked: tuple[str, ...]
-    ) -> None:
-        plan = checks_by_device_class(asked, self._settings.gpu_classes)
-        for device_class, names in plan.items():
-            queue = CPU_QUEUE if device_class == CPU_CLASS else gpu_queue(device_class)
-            rows = [
-                JobRow(
-                    analysis_id=analysis_id,
-                    target_id=target_id,
-                    kind=JobKind.PROBE,
-                    queue=queue,
-                    device_class=device_class,
-                    checks=list(names),
-                    idempotency_key=f"{analysis_id}:probe:{target_id}:{device_class}",
-                    max_attempts=self._settings.max_attempts,
-                    rung_at=utc_now(),
-                )
-                for target_id in target_ids
-            ]
-            uow.session.add_all(rows)
-            uow.session.flush()
-            if rows:
-                uow.ring(queue, times=-(-len(rows) // self._settings.target_batch))
-
-
-def static_job(analysis_id: str, settings: Settings) -> JobRow:
-    """The job that reads the snapshot of an analysis."""
-    return JobRow(
-        analysis_id=analysis_id,
-        kind=JobKind.STATIC,
-        queue=CPU_QUEUE,
-        idempotency_key=f"{analysis_id}:static",
-        max_attempts=settings.max_attempts,
-        rung_at=utc_now(),
-    )
 
 
 def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: str) -> None:
@@ -290,12 +341,56 @@ def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: 
         checks.record_check(session, analysis_id=job.analysis_id, target_id=job.target_id, job_id=job_id, check=result)
 
 
-def _plan(declaration: TargetDeclaration, suspicions: Suspicions, outcome: StaticOutcome) -> TargetPlan:
+def give_up(uow: UnitOfWork, row: AnalysisRow, job: Claim | JobRow, reason: str, settings: Settings) -> None:
+    """A job has lost its last attempt: say so of its target, or go on without the examples that it was to run."""
+    if job.kind == JobKind.EXAMPLES:
+        row.examples_reason = f"{NOT_RUN}: {reason}"
+        queue_probes(uow, row, settings)
+    else:
+        leave_no_silence(uow.session, job, NOT_RUN, reason)
+
+
+def leave_out(session: Session, analysis_id: str, left: Sequence[Claim | JobRow], detail: str) -> None:
+    """Say of targets that were not begun, or of their checks on a further device, that the budget was spent."""
+    target_ids = {job.target_id for job in left if job.target_id is not None}
+    checks.record_not_begun(session, target_ids, BUDGET_SPENT, detail)
+    harnessed = checks.with_harness(session, analysis_id)
+    for job in left:
+        if job.target_id is None or job.target_id not in harnessed:
+            continue
+        for name in job.checks:
+            checks.record_check(
+                session,
+                analysis_id=analysis_id,
+                target_id=job.target_id,
+                job_id=job.id if isinstance(job, JobRow) else job.job_id,
+                check=CheckInfo(
+                    check=name,
+                    verdict="skipped",
+                    device=device_name(job.device_class),
+                    summary=f"{BUDGET_SPENT}: {detail}",
+                    evidence={"cause": BUDGET_SPENT},
+                    duration_s=0.0,
+                ),
+            )
+
+
+def _plans(outcome: StaticOutcome, found: Sequence[Finding], changed: frozenset[str] | None) -> list[TargetPlan]:
+    """The targets in the order of the report, each with its turn."""
+    declarations = outcome.analysis.targets
+    suspicions = Suspicions(found, declarations)
+    turns = {index: turn for turn, index in enumerate(run_order(declarations, suspicions, found, changed))}
+    return [_plan(declaration, suspicions, outcome, turns[index]) for index, declaration in enumerate(declarations)]
+
+
+def _plan(declaration: TargetDeclaration, suspicions: Suspicions, outcome: StaticOutcome, turn: int) -> TargetPlan:
     declared = outcome.declared.get(declaration.name)
     return TargetPlan(
         declaration=declaration,
         declared=None if declared is None else asdict(declared),
         hypotheses=suspicions.of(declaration),
+        turn=turn,
+        not_run=outcome.not_run(declaration),
     )
 
 

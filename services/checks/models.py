@@ -14,7 +14,9 @@ from services.database.base import JsonColumn, UtcDateTime, utc_now
 class TargetRow(Base):
     """A thing that can be run, found by reading; how it was built and called, or why it was not run.
 
-    `declared` is what the repository's own configuration says about it. `harness` and `not_run_*` are the probe's.
+    `declared` is what the repository's own configuration says about it, `mined` how its own examples call it.
+    `position` is its place in the report, `turn` that in the order of running. `harness` and `not_run_*` are the
+    probe's.
     """
 
     __tablename__ = "targets"
@@ -32,6 +34,8 @@ class TargetRow(Base):
     qualname: Mapped[str]
     declared: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
     hypotheses: Mapped[list[dict[str, object]]] = mapped_column(JsonColumn, default=list)
+    mined: Mapped[list[dict[str, object]]] = mapped_column(JsonColumn, default=list)
+    turn: Mapped[int] = mapped_column(default=0)
     harness: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
     not_run_reason: Mapped[str | None]
     not_run_detail: Mapped[str | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
@@ -14,18 +15,28 @@ from services.findings.model import TargetResult
 from services.jobs.models import OPEN_STATES, JobRow
 from services.reports.document import CheckInfo, Diagnosis, Harness
 
+# Ids in one statement: databases limit its parameters, SQLite to 32,766.
+_AT_ONCE: Final = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """A target as reading found it, with what the repository declares about it and what rules suspect in it."""
+    """A target as reading found it, with what the repository declares about it and what rules suspect in it.
+
+    `mined` are the calls that its own examples make, `turn` its place in the order of running. `not_run` says why it
+    can't be run, if reading knows that already.
+    """
 
     declaration: TargetDeclaration
     declared: Mapping[str, object] | None = None
     hypotheses: tuple[Mapping[str, object], ...] = field(default=())
+    mined: tuple[Mapping[str, object], ...] = ()
+    turn: int = 0
+    not_run: tuple[str, str] | None = None
 
 
-def store_targets(session: Session, analysis_id: str, plans: Iterable[TargetPlan]) -> Sequence[str]:
-    """Store targets in the order given and return their ids; whatever the analysis had before is replaced."""
+def store_targets(session: Session, analysis_id: str, plans: Iterable[TargetPlan]) -> None:
+    """Store targets in the order given; whatever the analysis had before is replaced."""
     session.execute(delete(TargetRow).where(TargetRow.analysis_id == analysis_id))
     rows = [
         TargetRow(
@@ -41,18 +52,51 @@ def store_targets(session: Session, analysis_id: str, plans: Iterable[TargetPlan
             qualname=plan.declaration.qualname,
             declared=None if plan.declared is None else dict(plan.declared),
             hypotheses=[dict(hypothesis) for hypothesis in plan.hypotheses],
+            turn=plan.turn,
+            not_run_reason=None if plan.not_run is None else plan.not_run[0],
+            not_run_detail=None if plan.not_run is None else plan.not_run[1],
         )
         for position, plan in enumerate(plans)
     ]
     session.add_all(rows)
     session.flush()
-    return [row.id for row in rows]
+
+
+def store_mined(session: Session, analysis_id: str, mined: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
+    """Store recorded calls with the targets of these names; names that the analysis does not have are passed over."""
+    ids = session.execute(select(TargetRow.id, TargetRow.name).where(TargetRow.analysis_id == analysis_id))
+    known = [
+        {"id": target_id, "mined": [dict(call) for call in mined[name]]} for target_id, name in ids if name in mined
+    ]
+    if known:
+        session.execute(update(TargetRow), known)
+
+
+def names_of(session: Session, analysis_id: str) -> Sequence[str]:
+    """The names of all targets of an analysis that can be run."""
+    return session.scalars(
+        select(TargetRow.name)
+        .where(TargetRow.analysis_id == analysis_id, TargetRow.not_run_reason.is_(None))
+        .order_by(TargetRow.turn)
+    ).all()
+
+
+def in_order_of_running(session: Session, analysis_id: str) -> Sequence[str]:
+    """The ids of all targets of an analysis that can be run."""
+    return session.scalars(
+        select(TargetRow.id)
+        .where(TargetRow.analysis_id == analysis_id, TargetRow.not_run_reason.is_(None))
+        .order_by(TargetRow.turn)
+    ).all()
 
 
 def load_plans(session: Session, target_ids: Collection[str]) -> dict[str, TargetPlan]:
     """The targets with these ids."""
     rows = session.scalars(select(TargetRow).where(TargetRow.id.in_(target_ids)))
-    return {row.id: TargetPlan(_declaration(row), row.declared, tuple(row.hypotheses)) for row in rows}
+    return {
+        row.id: TargetPlan(_declaration(row), row.declared, tuple(row.hypotheses), tuple(row.mined), row.turn)
+        for row in rows
+    }
 
 
 def record_harness(session: Session, target_id: str, harness: Harness) -> None:
@@ -70,6 +114,30 @@ def record_not_run(session: Session, target_id: str, reason: str, detail: str) -
         update(TargetRow)
         .where(TargetRow.id == target_id, TargetRow.harness.is_(None))
         .values(not_run_reason=reason, not_run_detail=detail)
+    )
+
+
+def record_not_begun(session: Session, target_ids: Collection[str], reason: str, detail: str) -> None:
+    """Why these targets were never begun; nothing happens to those of which something is known."""
+    wanted = sorted(target_ids)
+    for start in range(0, len(wanted), _AT_ONCE):
+        session.execute(
+            update(TargetRow)
+            .where(
+                TargetRow.id.in_(wanted[start : start + _AT_ONCE]),
+                TargetRow.harness.is_(None),
+                TargetRow.not_run_reason.is_(None),
+            )
+            .values(not_run_reason=reason, not_run_detail=detail)
+        )
+
+
+def with_harness(session: Session, analysis_id: str) -> frozenset[str]:
+    """The ids of the targets of an analysis that could be built and called."""
+    return frozenset(
+        session.scalars(
+            select(TargetRow.id).where(TargetRow.analysis_id == analysis_id, TargetRow.harness.is_not(None))
+        )
     )
 
 

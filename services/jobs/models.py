@@ -13,10 +13,11 @@ from services.database.base import JsonColumn, UtcDateTime, utc_now
 
 
 class JobKind(StrEnum):
-    """What a job does: fetch a git source, read a snapshot, or run one target on one device class."""
+    """What a job does: fetch a git source, read a snapshot, run its own examples, or one target on one device class."""
 
     INGEST = "ingest"
     STATIC = "static"
+    EXAMPLES = "examples"
     PROBE = "probe"
 
 
@@ -74,7 +75,7 @@ class JobRow(Base):
     reason: Mapped[str | None]
 
     __table_args__ = (
-        CheckConstraint("kind IN ('ingest', 'static', 'probe')", name="kind_is_known"),
+        CheckConstraint("kind IN ('ingest', 'static', 'examples', 'probe')", name="kind_is_known"),
         CheckConstraint(
             "state IN ('queued', 'leased', 'running', 'succeeded', 'failed', 'crashed', 'timed_out', 'cancelled',"
             " 'superseded', 'infra_failed')",

@@ -7,7 +7,7 @@ no two transactions wait for each other. This module must not know what a job do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
 from sqlalchemy import ColumnElement, CursorResult, Select, and_, delete, func, or_, select, update
@@ -172,6 +172,18 @@ def finish(session: Session, item: Claim, state: JobState, reason: str | None = 
         raise LeaseLostError(f"job {item.job_id} is no longer owned by {item.owner} (attempt {item.attempt})")
 
 
+def finish_if_held(session: Session, item: Claim, reason: str) -> bool:
+    """End the job as cancelled, if it is still this worker's. The caller holds the lock of the analysis."""
+    ended = _row_count(
+        session,
+        update(JobRow)
+        .where(_held(item))
+        .values(state=JobState.CANCELLED, lease_until=None, finished_at=utc_now(), reason=reason)
+        .execution_options(synchronize_session=False),
+    )
+    return ended == 1
+
+
 def give_back(session: Session, item: Claim, *, reason: str, lost: bool) -> JobState | None:
     """Queue the job again, or end it as `infra_failed` when `lost` and no attempt is left.
 
@@ -257,6 +269,24 @@ def cancel_open(session: Session, analysis_id: str, state: JobState, reason: str
         .values(state=state, lease_until=None, finished_at=utc_now(), reason=reason)
         .execution_options(synchronize_session=False),
     )
+
+
+def cancel_waiting(session: Session, analysis_id: str, kind: JobKind, reason: str) -> Sequence[str]:
+    """End the jobs of this kind that nobody has begun; returns their ids. The caller holds the lock of the analysis."""
+    waiting = (JobRow.analysis_id == analysis_id, JobRow.kind == kind, JobRow.state == JobState.QUEUED)
+    return session.scalars(
+        update(JobRow)
+        .where(JobRow.id.in_(_locked_in_order(*waiting)))
+        .values(state=JobState.CANCELLED, lease_until=None, finished_at=utc_now(), reason=reason)
+        .returning(JobRow.id)
+        .execution_options(synchronize_session=False)
+    ).all()
+
+
+def jobs_with(session: Session, analysis_id: str, job_ids: Collection[str]) -> Sequence[JobRow]:
+    """The jobs of an analysis that have these ids."""
+    wanted = frozenset(job_ids)
+    return [row for row in jobs_of(session, analysis_id) if row.id in wanted]
 
 
 def unheard_queues(session: Session, patience: timedelta) -> Sequence[str]:

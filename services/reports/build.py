@@ -15,9 +15,11 @@ from services.reports.document import (
     AnalysisInfo,
     BaselineInfo,
     EditInfo,
+    ExampleInfo,
     FindingInfo,
     FixInfo,
     Gate,
+    PlanInfo,
     RelatedInfo,
     Report,
     SnapshotInfo,
@@ -47,6 +49,8 @@ def build_report(
     suppressed: Iterable[Suppression] = (),
     targets: Sequence[TargetResult] = (),
     baseline: BaselineInfo | None = None,
+    examples: Iterable[ExampleInfo] = (),
+    plan: PlanInfo | None = None,
     public_url: str | None = None,
 ) -> Report:
     """The whole report. `public_url` is that of the server, or None for a run without one."""
@@ -62,6 +66,8 @@ def build_report(
         suppressions=suppressions,
         targets=target_infos,
         baseline=baseline,
+        examples=list(examples),
+        plan=plan,
         summary=summarise(finding_infos, target_infos, suppressed=len(suppressions)),
     )
 

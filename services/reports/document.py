@@ -185,6 +185,29 @@ class TargetInfo(Document):
     checks: list[CheckInfo]
 
 
+class ExampleInfo(Document):
+    """One of the repository's own examples, run to learn how its code is called."""
+
+    place: str
+    kind: str
+    outcome: Literal["ran", "raised", "timed_out", "skipped"]
+    detail: str = ""
+    captured: int = Field(default=0, description="calls of targets that were kept from it")
+
+
+class PlanInfo(Document):
+    """What was to be run, and what of it was."""
+
+    budget_s: float | None = Field(description="seconds after which no further target is begun; null: no limit")
+    planned: int = Field(description="targets that were to be run")
+    run: int = Field(description="targets that were begun")
+    left_out: dict[str, int] = Field(default={}, description="targets that were never begun, by reason")
+    checks: list[str] = Field(description="the checks of each target")
+    examples: str | None = Field(
+        default=None, description="why some or all of the repository's own examples were not run"
+    )
+
+
 class TargetCounts(Document):
     found: int
     run: int
@@ -228,3 +251,5 @@ class Report(Document):
     targets: list[TargetInfo]
     summary: Summary
     baseline: BaselineInfo | None = None
+    examples: list[ExampleInfo] = []
+    plan: PlanInfo | None = Field(default=None, description="null when nothing was to be run")

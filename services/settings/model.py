@@ -11,6 +11,9 @@ from pathlib import Path
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+# Budgets: nothing of the one means not at all, nothing of the other without end.
+_MAY_BE_NOTHING = frozenset({"examples_budget", "analysis_budget"})
+
 
 class Settings(BaseSettings):
     """What an operator can set.
@@ -52,6 +55,15 @@ class Settings(BaseSettings):
         default=timedelta(seconds=60), description="time that one batch of targets may spend in inductor"
     )
 
+    examples_budget: timedelta = Field(
+        default=timedelta(seconds=60),
+        description="wall clock for running a repository's own examples, to learn its calls; 0: they are not run",
+    )
+    analysis_budget: timedelta = Field(
+        default=timedelta(minutes=30),
+        description="wall clock after which no further target of an analysis is begun; 0: there is no such limit",
+    )
+
     upload_limit: int = Field(default=64 * 2**20, description="bytes of a request body")
     git_hosts: tuple[str, ...] = Field(default=(), description="hosts that may be cloned from; empty: any public host")
     git_trusted_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
@@ -63,7 +75,7 @@ class Settings(BaseSettings):
 
     @field_validator(
         "lease", "heartbeat", "reconcile_every", "sandbox_wall", "check_wall", "target_wall", "inductor_budget",
-        "git_wall", mode="before",
+        "git_wall", "examples_budget", "analysis_budget", mode="before",
     )  # fmt: skip
     @classmethod
     def _plain_numbers_are_seconds(cls, value: object) -> object:
@@ -77,8 +89,10 @@ class Settings(BaseSettings):
     def _limits_are_ordered(self) -> Settings:
         """check < target < sandbox, and heartbeat well inside the lease (service facts: limits in layers)."""
         for name, value in self:
-            if isinstance(value, timedelta) and value <= timedelta(0):
+            if isinstance(value, timedelta) and value <= timedelta(0) and name not in _MAY_BE_NOTHING:
                 raise ValueError(f"GRADPROOF_{name.upper()} must be longer than nothing")
+            if isinstance(value, timedelta) and value < timedelta(0):
+                raise ValueError(f"GRADPROOF_{name.upper()} must not be negative")
         if not self.check_wall <= self.target_wall <= self.sandbox_wall:
             raise ValueError("GRADPROOF_CHECK_WALL <= GRADPROOF_TARGET_WALL <= GRADPROOF_SANDBOX_WALL must hold")
         if self.heartbeat * 3 > self.lease:
