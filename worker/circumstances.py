@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from worker.execution.run import probe_directory
+from worker.execution.command import probe_directory
 
 # Names and versions only: what a package does is told by its version.
 _LISTING: Final = (

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from services.analyses.work import ProbeWork
+from services.checks.plan import BUDGET_SPENT
 from services.jobs.model import Claim, device_name
 from worker.execution import (
     Batch,
     BatchJob,
     BatchOutcome,
+    Call,
     CheckMessage,
     HarnessMessage,
     Message,
@@ -32,6 +34,9 @@ log = structlog.get_logger(__name__)
 def probe_targets(claims: Sequence[Claim], tools: Tools) -> None:
     """Run one batch. All claims are of one analysis and one device class."""
     work = tools.load(lambda: tools.results.probe_work(claims))
+    if work.seconds_left is not None and work.seconds_left <= 0:
+        tools.report(claims[0], lambda: tools.results.budget_spent(claims))
+        return
     try:
         launcher = open_sandbox(tools.settings)
         run = _Run(claims, work, tools, launcher)
@@ -64,6 +69,7 @@ class _Run:
             python=self._tools.settings.python,
             device=device_name(first.device_class),
             tolerances=self._work.tolerances,
+            seconds_left=self._work.seconds_left,
         )
 
     def cancelled(self) -> bool:
@@ -85,6 +91,8 @@ class _Run:
                 claim = self._claims[job]
                 if harness is not None:
                     tools.report(claim, lambda: results.harness(claim, harness_info(harness)))
+                elif not_run is not None and not_run.reason == BUDGET_SPENT:
+                    tools.report(claim, lambda: results.left_out(claim, not_run.detail))
                 elif not_run is not None:
                     tools.report(claim, lambda: results.not_run(claim, not_run.reason, not_run.detail))
             case CheckMessage(job=job, result=result):
@@ -127,11 +135,23 @@ class _Run:
             checks=claim.checks,
             declared=None if declared is None else _declared(declared),
             hypotheses=plan.hypotheses,
+            mined=tuple(_call(values) for values in plan.mined),
         )
 
 
 def _lose(claim: Claim, reason: str, tools: Tools) -> None:
     tools.end(claim, lambda: tools.results.lost(claim, reason))
+
+
+def _call(values: Mapping[str, object]) -> Call:
+    inputs, constructor = values["inputs"], values["constructor"]
+    assert isinstance(inputs, list)
+    return Call(
+        constructor=None if constructor is None else str(constructor),
+        inputs=tuple(str(value) for value in inputs),
+        provenance=str(values["provenance"]),
+        found_by=str(values["found_by"]),
+    )
 
 
 def _declared(values: Mapping[str, object]) -> DeclaredHarness:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import signal
 import subprocess
@@ -43,9 +44,18 @@ def read_source(claims: Sequence[Claim], tools: Tools) -> None:
     source = tools.store.path(work.snapshot_digest)
     outcome = read_in_child(source, work.options, cancelled=lambda: not tools.held.holds(claim))
     if isinstance(outcome, StaticOutcome):
-        tools.end(claim, lambda: tools.results.read(claim, outcome))
+        base = None if work.base_digest is None else tools.store.path(work.base_digest)
+        changed = None if base is None or not base.is_dir() else changed_files(source, base, outcome)
+        tools.end(claim, lambda: tools.results.read(claim, outcome, changed))
     elif isinstance(outcome, ReadingFailed):
         tools.end(claim, lambda: tools.results.ended(claim, outcome.state, outcome.reason))
+
+
+def changed_files(source: Path, base: Path, outcome: StaticOutcome) -> frozenset[str]:
+    """The files with targets that differ from those of the base. Compares bytes, parses nothing."""
+    paths = sorted({target.path for target in outcome.analysis.targets})
+    _, differing, unreadable = filecmp.cmpfiles(source, base, paths, shallow=False)
+    return frozenset(differing) | frozenset(unreadable)
 
 
 def read_in_child(

@@ -31,6 +31,7 @@ from services.jobs.service import JobService
 from services.problems import GradproofError
 from services.settings import Settings
 from services.version import version
+from worker.examples import run_own_examples
 from worker.fetching import fetch_source
 from worker.held import HeldJobs
 from worker.patience import patiently
@@ -45,6 +46,7 @@ Handler = Callable[[Sequence[Claim], Tools], None]
 HANDLERS: Mapping[JobKind, Handler] = {
     JobKind.INGEST: fetch_source,
     JobKind.STATIC: read_source,
+    JobKind.EXAMPLES: run_own_examples,
     JobKind.PROBE: probe_targets,
 }
 

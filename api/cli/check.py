@@ -370,7 +370,11 @@ class _TerminalProgress:
         self._lock = threading.Lock()
 
     def stage(self, name: str, total: int) -> None:
-        words = {"static": "Reading the code", "checks": "Running the checks"}.get(name, name)
+        words = {
+            "static": "Reading the code",
+            "examples": "Running its own examples",
+            "checks": "Running the checks",
+        }.get(name, name)
         with self._lock:
             self._progress.update(self._task, description=words, total=total or None, completed=0)
 

@@ -53,7 +53,7 @@ def test_the_wheel_holds_every_file_of_the_product(unpacked: Path) -> None:
 def test_the_wheel_finds_its_own_parts_away_from_the_repository(unpacked: Path) -> None:
     program = (
         "import analyzer, api.cli.main, services.reports, worker, gradproof_probe;"
-        "from worker.execution.run import probe_directory;"
+        "from worker.execution.command import probe_directory;"
         "from services.database.migrate import head;"
         "from analyzer.registry import all_rules;"
         "print(analyzer.__file__, probe_directory(), sep='\\n');"

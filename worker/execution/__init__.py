@@ -1,4 +1,4 @@
-"""Running one batch of targets: from a request to validated messages.
+"""Running one batch of targets, or a repository's own examples: from a request to validated messages.
 
 The join between a sandbox and the probe. It knows how the probe is started, what it may say and what its death means;
 it must not know the database, and it believes nothing that it reads.
@@ -6,7 +6,9 @@ it must not know the database, and it believes nothing that it reads.
 
 from __future__ import annotations
 
-from worker.execution.batch import Batch, BatchJob, BatchOutcome, Unfinished
+from worker.execution.batch import Batch, BatchJob, BatchOutcome, Call, Unfinished
+from worker.execution.command import probe_directory
+from worker.execution.examples import Examples, ExamplesOutcome, run_examples
 from worker.execution.messages import CheckMessage, HarnessMessage, Message, ReadyMessage, TargetFinishedMessage
 from worker.execution.run import run_batch
 
@@ -14,11 +16,16 @@ __all__ = [
     "Batch",
     "BatchJob",
     "BatchOutcome",
+    "Call",
     "CheckMessage",
+    "Examples",
+    "ExamplesOutcome",
     "HarnessMessage",
     "Message",
     "ReadyMessage",
     "TargetFinishedMessage",
     "Unfinished",
+    "probe_directory",
     "run_batch",
+    "run_examples",
 ]

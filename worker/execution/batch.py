@@ -24,6 +24,16 @@ class DeclaredHarness:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a target that was recorded while the repository's own code ran."""
+
+    constructor: str | None
+    inputs: tuple[str, ...]
+    provenance: str
+    found_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class BatchJob:
     """One target of a batch. `job` is an opaque id that comes back with every message about it."""
 
@@ -32,6 +42,7 @@ class BatchJob:
     checks: tuple[str, ...]
     declared: DeclaredHarness | None = None
     hypotheses: tuple[Mapping[str, object], ...] = ()
+    mined: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,7 @@ class Batch:
     """Targets of one snapshot that share one sandbox and one `import torch`.
 
     `source` is the directory of the snapshot; `python` the interpreter that runs the probe beside submitted code.
+    `seconds_left` of the budget of the analysis (None: it has none): afterwards no further target is begun.
     """
 
     source: Path
@@ -47,6 +59,7 @@ class Batch:
     device: Device = "cpu"
     seed: int = 0
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ _UNFIT_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 # Deep enough for a Jacobian of a nested output, far below the interpreter's recursion limit.
 _MAXIMUM_DEPTH = 12
 _MAXIMUM_TEXT = 20_000
+_MAXIMUM_SENTENCE = 500
 _MAXIMUM_ITEMS = 5_000
 
 
@@ -60,6 +61,11 @@ def _clean_mapping(value: dict[str, object]) -> dict[str, object]:
 
 def _truncate(value: object) -> object:
     return _clean(value[:_MAXIMUM_TEXT]) if isinstance(value, str) else value
+
+
+def _shortened(value: object) -> object:
+    """A sentence: the last line of a traceback, say."""
+    return _clean(value[:_MAXIMUM_SENTENCE]) if isinstance(value, str) else value
 
 
 Text = Annotated[str, BeforeValidator(_truncate)]
@@ -172,6 +178,33 @@ class TargetFinishedMessage(_Line):
     job: Word
 
 
+class MinedRecipe(_Line):
+    """A call that was recorded: how the target was built, and with what it was called."""
+
+    constructor: Text | None = None
+    inputs: Annotated[list[Text], Field(max_length=64)]
+    provenance: Text = ""
+    found_by: Word
+
+
+class ExampleMessage(_Line):
+    """What became of one of the repository's own examples."""
+
+    type: Literal["example"]
+    place: Annotated[str, BeforeValidator(_cleaned), Field(max_length=1000)]
+    kind: Word
+    outcome: Literal["ran", "raised", "timed_out", "skipped"]
+    detail: Annotated[str, BeforeValidator(_shortened)] = ""
+
+
+class MinedMessage(_Line):
+    """One recorded call of a target."""
+
+    type: Literal["mined"]
+    target: Annotated[str, BeforeValidator(_cleaned), Field(max_length=1000)]
+    recipe: MinedRecipe
+
+
 class DoneMessage(_Line):
     """Nothing more comes at all."""
 
@@ -185,6 +218,8 @@ Message = (
     | CheckStartedMessage
     | CheckMessage
     | TargetFinishedMessage
+    | ExampleMessage
+    | MinedMessage
     | DoneMessage
 )
 

@@ -6,17 +6,16 @@ Only a sandbox that can't be set up raises.
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Final
 
 from analyzer.findings import TargetDeclaration
 from services.settings import Settings
-from worker.devices import cuda_device_nodes
-from worker.execution.batch import Batch, BatchJob, BatchOutcome, Unfinished, UnfinishedCause
+from worker.execution.batch import Batch, BatchJob, BatchOutcome, Unfinished
+from worker.execution.causes import cause_of
+from worker.execution.command import START_ALLOWANCE_S, probe_command
 from worker.execution.messages import (
     CheckMessage,
     CheckReply,
@@ -30,27 +29,14 @@ from worker.execution.messages import (
     parse_line,
 )
 from worker.sandbox.launcher import Launcher
-from worker.sandbox.model import REQUEST, Command, Limits, Mode, Outcome, Status
+from worker.sandbox.model import Limits, Outcome
 
-_SOURCE: Final = "/source"
-_PROBE: Final = "/gradproof"
-# Start of the interpreter, import of torch and Dynamo, and the last lines: 5 s here, ten times that on a busy machine.
-_START_ALLOWANCE_S: Final = 60.0
 # What one harness may take before its checks begin (harness facts: 99 % of successes came within 5 s).
 _HARNESS_S: Final = 20.0
 # What reports and metrics call the devices; a name of its own choice in each result would make as many time series.
 _DEVICE_NAMES: Final = {"cpu": "cpu", "cuda": "cuda", "sim": "simulated"}
 # Characters of the reason for refusing a line; it may quote the line.
 _REFUSAL: Final = 300
-
-_CAUSES: Final[dict[Status, tuple[UnfinishedCause, str]]] = {
-    Status.EXITED: ("probe failed", "the probe ended early with exit code {exit_code}"),
-    Status.SIGNALLED: ("crashed", "the probe was ended by signal {signal}"),
-    Status.OUT_OF_MEMORY: ("out of memory", "the sandbox ran out of its memory"),
-    Status.TIMED_OUT: ("timed out", "the sandbox reached its wall clock limit"),
-    Status.OUTPUT_LIMIT: ("output limit", "the sandbox wrote more than it may"),
-    Status.CANCELLED: ("cancelled", "the analysis was cancelled"),
-}
 
 
 def run_batch(
@@ -67,7 +53,10 @@ def run_batch(
     `TargetFinishedMessage`, or else the job is among `unfinished`.
     """
     relay = _Relay(batch, on_message)
-    outcome = launcher.run(_command(batch, settings, launcher.mode), _limits(batch, settings), relay.receive, cancelled)
+    command = probe_command(
+        batch.source, batch.python, launcher.mode, _asked(batch, settings), device=batch.device, seed=batch.seed
+    )
+    outcome = launcher.run(command, _limits(batch, settings), relay.receive, cancelled)
     relay.flush(outcome)
     return BatchOutcome(
         unfinished=relay.unfinished(outcome),
@@ -81,42 +70,19 @@ def run_batch(
     )
 
 
-def probe_directory() -> Path:
-    """The directory that holds the package `gradproof_probe`, which is never imported here."""
-    spec = importlib.util.find_spec("gradproof_probe")
-    if spec is None or spec.origin is None:
-        raise RuntimeError("this installation lacks its probe: install Gradproof again")
-    return Path(spec.origin).parent
-
-
-def _command(batch: Batch, settings: Settings, mode: Mode) -> Command:
-    probe = probe_directory()
-    confined = mode is not Mode.OFF
-    source_root = _SOURCE if confined else str(batch.source)
-    path_entry = _PROBE if confined else str(probe.parent)
-    request = {
-        "protocol": 1,
-        "source_root": source_root,
-        "device": batch.device,
-        "seed": batch.seed,
-        "isolated": confined,
+def _asked(batch: Batch, settings: Settings) -> dict[str, object]:
+    """What the probe is asked for."""
+    return {
         "limits": {
             "harness_s": min(_HARNESS_S, settings.target_wall.total_seconds()),
             "check_s": settings.check_wall.total_seconds(),
             "target_s": settings.target_wall.total_seconds(),
             "inductor_s": settings.inductor_budget.total_seconds(),
+            **({} if batch.seconds_left is None else {"batch_s": max(0.0, batch.seconds_left)}),
         },
         "tolerances": dict(batch.tolerances),
         "batch": [_request_entry(job) for job in batch.jobs],
     }
-    start = f"import sys; sys.path.insert(0, {path_entry!r}); from gradproof_probe.main import main; main()"
-    return Command(
-        interpreter=batch.python,
-        argv=(str(batch.python), "-I", "-c", start, REQUEST),
-        request=json.dumps(request).encode(),
-        device_nodes=cuda_device_nodes() if batch.device == "cuda" else (),
-        read_only={batch.source: _SOURCE, probe: f"{_PROBE}/gradproof_probe"},
-    )
 
 
 def _request_entry(job: BatchJob) -> dict[str, object]:
@@ -139,13 +105,22 @@ def _request_entry(job: BatchJob) -> dict[str, object]:
             "inputs": list(job.declared.inputs),
             "provenance": job.declared.provenance,
         },
+        "mined": [
+            {
+                "constructor": call.constructor,
+                "inputs": list(call.inputs),
+                "provenance": call.provenance,
+                "found_by": call.found_by,
+            }
+            for call in job.mined
+        ],
         "hypotheses": [dict(hypothesis) for hypothesis in job.hypotheses],
         "checks": list(job.checks),
     }
 
 
 def _limits(batch: Batch, settings: Settings) -> Limits:
-    wall = _START_ALLOWANCE_S + len(batch.jobs) * (settings.target_wall.total_seconds() + _HARNESS_S)
+    wall = START_ALLOWANCE_S + len(batch.jobs) * (settings.target_wall.total_seconds() + _HARNESS_S)
     return Limits(
         wall_s=min(wall, settings.sandbox_wall.total_seconds()),
         memory=settings.sandbox_memory,
@@ -211,12 +186,7 @@ class _Relay:
 
     def unfinished(self, outcome: Outcome) -> tuple[Unfinished, ...]:
         """The jobs that did not finish, each with the cause."""
-        cause, template = _CAUSES[outcome.status]
-        detail = template.format(exit_code=outcome.exit_code, signal=outcome.signal)
-        extra = [text for text in (outcome.detail, outcome.stderr_tail.strip()[-500:]) if text]
-        if self._refused:
-            extra.append(f"{self._refused} lines of the probe were refused, the first: {self._first_refusal}")
-        sentence = ": ".join([detail, *extra])
+        cause, sentence = cause_of(outcome, refused=self._refused, refusal=self._first_refusal)
         return tuple(
             Unfinished(job=job, cause=cause, detail=sentence, started=job in self._started)
             for job in self._jobs

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,9 @@ from typing import Final
 
 from analyzer.findings import TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
+from services.analyses.planning import plan_info, run_order
 from services.analyses.reading import read_snapshot
-from services.checks.plan import CHECKS
+from services.checks.plan import BUDGET_SPENT, CHECKS
 from services.findings.hypotheses import Suspicions
 from services.findings.model import TargetResult
 from services.findings.settle import settle
@@ -26,7 +28,9 @@ from services.reports.document import (
     AnalysisInfo,
     AnalysisStatus,
     CheckInfo,
+    ExampleInfo,
     Harness,
+    PlanInfo,
     Report,
     SnapshotInfo,
     Source,
@@ -40,12 +44,15 @@ from worker.execution import (
     Batch,
     BatchJob,
     BatchOutcome,
+    Call,
     CheckMessage,
+    Examples,
     HarnessMessage,
     Message,
     TargetFinishedMessage,
     Unfinished,
     run_batch,
+    run_examples,
 )
 from worker.execution.batch import DeclaredHarness, Device
 from worker.execution.convert import check_info, harness_info
@@ -63,8 +70,8 @@ class LocalOptions:
     """What one run may choose beside `AnalysisOptions`.
 
     `known` holds the fingerprints of the base, or is None without one: then every finding is new. With
-    `everything_known` none is. `only` limits the
-    findings and targets to some of the tree's files (None: all).
+    `everything_known` none is. `only` limits the findings and targets to some of the tree's files (None: all).
+    `changed` are the files that differ from the base (None: nobody knows): their targets are run early.
     """
 
     analysis: AnalysisOptions = field(default_factory=AnalysisOptions)
@@ -72,6 +79,7 @@ class LocalOptions:
     known: frozenset[str] | None = None
     everything_known: bool = False
     only: frozenset[str] | None = None
+    changed: frozenset[str] | None = None
     seed: int = 0
 
 
@@ -145,18 +153,26 @@ class _Runs:
         self._cancelled_outside = cancelled
         self._lock = threading.Lock()
         self._check_names = options.analysis.checks or outcome.checks or CHECKS
-        suspected = retain(outcome.analysis.findings, outcome.policy)
-        self._suspicions = Suspicions(suspected, outcome.analysis.targets)
+        self._suspected = retain(outcome.analysis.findings, outcome.policy)
+        self._suspicions = Suspicions(self._suspected, outcome.analysis.targets)
         self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}
         self._harness: dict[str, Harness] = {}
         self._not_run: dict[str, tuple[str, str]] = {}
         self._checks: dict[str, list[CheckInfo]] = {job: [] for job in self._targets}
+        self._calls: Mapping[str, Sequence[Call]] = {}
+        self._until: float | None = None
+        self.examples: tuple[ExampleInfo, ...] = ()
+        self.examples_reason: str | None = None
         self.outcomes: list[BatchOutcome] = []
 
     def run(self, launcher: Launcher) -> None:
         """Run every target; jobs that a dying sandbox never began are run again in a fresh one."""
-        self._progress.stage("checks", len(self._targets))
-        pending = list(self._targets)
+        budget = self._settings.analysis_budget.total_seconds()
+        self._until = time.monotonic() + budget if budget else None
+        pending = self._pending()
+        if pending and self._outcome.has_examples and self._settings.examples_budget:
+            self._run_examples(launcher)
+        self._progress.stage("checks", len(pending))
         for _ in range(_MAXIMUM_ROUNDS):
             if not pending or self._cancelled():
                 break
@@ -171,6 +187,28 @@ class _Runs:
                 pending = [unfinished.job for batch in lost for unfinished in batch]
         for job in pending:
             self._end(job, "cancelled" if self._cancelled() else "crashed", "its sandbox died again and again")
+
+    def _pending(self) -> list[str]:
+        """The targets that are to be run, in the order of running them; says of the others why they are not."""
+        targets = self._outcome.analysis.targets
+        order = run_order(targets, self._suspicions, self._suspected, self._options.changed)
+        jobs = list(self._targets)
+        for job, target in self._targets.items():
+            if (not_run := self._outcome.not_run(target)) is not None:
+                self._not_run[job] = not_run
+        return [jobs[index] for index in order if jobs[index] not in self._not_run]
+
+    def _run_examples(self, launcher: Launcher) -> None:
+        self._progress.stage("examples", 0)
+        names = tuple(target.name for job, target in self._targets.items() if job not in self._not_run)
+        outcome = run_examples(
+            Examples(self._source, names, self._settings.python),
+            launcher=launcher,
+            settings=self._settings,
+            cancelled=self._cancelled,
+        )
+        self._calls, self.examples = outcome.calls, outcome.tried
+        self.examples_reason = None if outcome.cause is None else f"{outcome.cause}: {outcome.detail}"
 
     def _cancelled(self) -> bool:
         return self._interrupted.is_set() or self._cancelled_outside()
@@ -188,6 +226,15 @@ class _Runs:
             for job, target in self._targets.items()
         )
 
+    def plan(self, targets: Sequence[TargetResult]) -> PlanInfo:
+        """What was to be run, and what of it was."""
+        return plan_info(
+            targets,
+            budget_s=self._settings.analysis_budget.total_seconds(),
+            checks=self._check_names,
+            examples=self.examples_reason,
+        )
+
     def ending(self) -> tuple[AnalysisStatus, str | None]:
         """How the runs ended as a whole: what Gradproof itself could not do makes an analysis partial."""
         unfinished = [(batch, job) for batch in self.outcomes for job in batch.unfinished]
@@ -199,12 +246,20 @@ class _Runs:
         return "finished", None
 
     def _shares(self, jobs: Sequence[str]) -> list[tuple[str, ...]]:
-        """Equal batches, at most `target_batch` each, at least one for every thread: `import torch` is shared."""
+        """Equal batches, at most `target_batch` each, at least one for every thread: `import torch` is shared.
+
+        Cut from the order of running, in which the targets of a file are neighbours.
+        """
         size = max(1, min(self._settings.target_batch, -(-len(jobs) // self._settings.concurrency)))
         return [tuple(jobs[start : start + size]) for start in range(0, len(jobs), size)]
 
     def _batch(self, launcher: Launcher, jobs: Sequence[str]) -> list[Unfinished]:
         """Run one batch; returns the jobs that never began."""
+        if self._until is not None and time.monotonic() > self._until:
+            budget = self._settings.analysis_budget.total_seconds()
+            for job in jobs:
+                self._end(job, BUDGET_SPENT, f"{budget:g} s of the analysis were over")
+            return []
         batch = Batch(
             source=self._source,
             jobs=tuple(self._job(job) for job in jobs),
@@ -212,6 +267,7 @@ class _Runs:
             device=self._options.device,
             seed=self._options.seed,
             tolerances=self._outcome.tolerances,
+            seconds_left=None if self._until is None else self._until - time.monotonic(),
         )
         outcome = run_batch(
             batch, launcher=launcher, settings=self._settings, on_message=self._hear, cancelled=self._cancelled
@@ -238,6 +294,7 @@ class _Runs:
             if declared is None
             else DeclaredHarness(declared.constructor, declared.inputs, declared.provenance),
             hypotheses=self._suspicions.of(target),
+            mined=tuple(self._calls.get(target.name, ())),
         )
 
     def _hear(self, message: Message) -> None:
@@ -314,6 +371,8 @@ def _report(
         findings=findings,
         suppressed=outcome.analysis.suppressed,
         targets=targets,
+        examples=runs.examples,
+        plan=None if options.analysis.static_only else runs.plan(targets),
     )
 
 

@@ -9,7 +9,7 @@ class Progress(Protocol):
     """Called from several threads; implementations must stand that."""
 
     def stage(self, name: str, total: int) -> None:
-        """A stage begins: `snapshot`, `static` or `checks`, with the number of its steps (0: not known yet)."""
+        """A stage begins: `snapshot`, `static`, `examples` or `checks`, with the number of its steps, 0 if unknown."""
 
     def step(self, label: str) -> None:
         """One step of the present stage has ended: a target, with what came of it."""

@@ -45,6 +45,17 @@ def supervise(request: Request, descriptor: int) -> None:
             "import_torch_s": round(took, 3),
         }
     )
+    if request.mine is not None:
+        from gradproof_probe.mining.mine import mine
+
+        # It runs submitted code in children of its own, and rebuilds what they say before it passes it on.
+        mine(request.source_root, request.mine.targets, request.mine.budget_s, writer.write)
+    else:
+        _hold_all(request, writer)
+    writer.write({"type": "done"})
+
+
+def _hold_all(request: Request, writer: LineWriter) -> None:
     inductor_left = request.limits.inductor_s
     stand_ins: list[str] = []
     with tempfile.TemporaryDirectory(prefix="gradproof-", ignore_cleanup_errors=True) as scratch:
@@ -53,7 +64,6 @@ def supervise(request: Request, descriptor: int) -> None:
             budget = Budget(inductor_s=inductor_left)
             conversation.hold(Path(scratch), budget)
             inductor_left = max(0.0, inductor_left - conversation.inductor_used_s)
-    writer.write({"type": "done"})
 
 
 def prepare(request: Request) -> tuple[str, float]:
