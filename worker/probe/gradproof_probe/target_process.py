@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, import_target
 from gradproof_probe.lines import not_run_line
@@ -20,6 +20,9 @@ from gradproof_probe.missing_modules import install, loaded
 from gradproof_probe.processes import End, LineWriter, signal_name, watch
 from gradproof_probe.request import Entry, Request
 from gradproof_probe.target_budget import Budget
+
+if TYPE_CHECKING:  # torch is imported by the parent alone
+    from gradproof_probe.harness.recipe import Recipe
 
 
 def run_target(
@@ -63,13 +66,14 @@ def _find_harness(
     def work(child: LineWriter) -> None:
         from gradproof_probe.harness.synthesis import find_recipe
 
+        def tell(recipe: Recipe) -> None:
+            child.write({"type": "harness", "harness": recipe.to_wire(), "not_run": None})
+
         try:
             # A second of the limit is kept for saying what was found: a killed child says nothing.
-            recipe = find_recipe(resolved, entry.declared, seed=request.seed, deadline=deadline - 1.0)
+            tell(find_recipe(resolved, entry.declared, seed=request.seed, deadline=deadline - 1.0, found=tell))
         except NotRunnableError as error:
             child.write(not_run_line(error.reason, error.detail))
-        else:
-            child.write({"type": "harness", "harness": recipe.to_wire(), "not_run": None})
 
     message, end = _listen(work, deadline)
     if message is None:

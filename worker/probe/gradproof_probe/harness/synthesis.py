@@ -21,6 +21,7 @@ from gradproof_probe.harness.recipe import Built, ExpressionError, Grade, Recipe
 from gradproof_probe.harness.repair import Arguments, repairs
 from gradproof_probe.harness.shapes import LayerHint, SourceHint, layer_hints, source_hints
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, Trial, TrialTimeoutError, attempt, time_limit
+from gradproof_probe.harness.validation import validate
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, on_pypi
 from gradproof_probe.missing_modules import MissingDependencyError
 from gradproof_probe.request import Declared
@@ -56,8 +57,24 @@ class Search:
         return time.monotonic() > self.deadline
 
 
-def find_recipe(resolved: Resolved, declared: Declared | None, *, seed: int, deadline: float) -> Recipe:
-    """`deadline` in monotonic seconds. Raises `NotRunnableError` with one of the stable reasons."""
+def find_recipe(
+    resolved: Resolved,
+    declared: Declared | None,
+    *,
+    seed: int,
+    deadline: float,
+    found: Callable[[Recipe], None] = lambda _recipe: None,
+) -> Recipe:
+    """The recipe, graded. `deadline` in monotonic seconds. Raises `NotRunnableError` with one of the stable reasons.
+
+    `found` is told the recipe before it is tried with other sizes, which a target may not survive.
+    """
+    recipe = _runnable(resolved, declared, seed, deadline)
+    found(recipe)
+    return validate(resolved, recipe, seed=seed, deadline=deadline)
+
+
+def _runnable(resolved: Resolved, declared: Declared | None, seed: int, deadline: float) -> Recipe:
     search = Search(resolved, seed, deadline)
     if declared is not None:
         return _declared(search, declared)
