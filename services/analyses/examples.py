@@ -20,13 +20,18 @@ _MOST_BYTES: Final = 2**20
 _MOST_TEXTS: Final = 200
 
 
-def has_examples(root: Path, modules: Iterable[str]) -> bool:
+def is_text(path: Path) -> bool:
+    """Whether a file may be one that tells people how to use the code; a wheel's METADATA holds its README."""
+    return path.suffix.lower() in _TEXTS or path.name == "METADATA"
+
+
+def has_examples(root: Path, modules: Iterable[str], texts: Iterable[Path]) -> bool:
     """Whether one of the `modules` (paths of files that are read), or a text beside them, seems to show a call."""
     for name in modules:
         if _shows_by_name(PurePosixPath(name)) or _holds(root / name, _IN_MODULES):
             return True
-    texts = (path for path in sorted(root.iterdir()) if path.suffix.lower() in _TEXTS)
-    return any(_holds(path, _IN_TEXTS) for _, path in zip(range(_MOST_TEXTS), texts, strict=False))
+    shallow = sorted(texts, key=lambda path: (len(path.parts), path))
+    return any(_holds(path, _IN_TEXTS) for path in shallow[:_MOST_TEXTS])
 
 
 def _shows_by_name(path: PurePosixPath) -> bool:

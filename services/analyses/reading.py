@@ -14,7 +14,7 @@ from typing import Final
 from analyzer.engine import AnalyzerOptions, analyze_files
 from analyzer.findings import StaticAnalysis
 from analyzer.registry import all_rules
-from services.analyses.examples import has_examples
+from services.analyses.examples import has_examples, is_text
 from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome
 from services.checks.plan import CHECKS
 from services.configuration import Configuration, RuleSelection, read_configuration
@@ -42,12 +42,11 @@ def read_snapshot(root: Path, options: AnalysisOptions) -> StaticOutcome:
     Raises `ConfigurationError`, which names file, line and key, when the repository's own configuration is wrong:
     going on with defaults would show a team results that its own rules and gates do not stand behind.
     """
-    paths = [
-        path.relative_to(root).as_posix() for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file()
-    ]
+    files = [path for path in root.rglob("*") if (path.suffix in SUFFIXES or is_text(path)) and path.is_file()]
+    paths = [path.relative_to(root).as_posix() for path in files if path.suffix in SUFFIXES]
     outcome = read_files(root, paths, options)
     runs = bool(outcome.analysis.targets) and not options.static_only
-    return replace(outcome, has_examples=runs and has_examples(root, paths))
+    return replace(outcome, has_examples=runs and has_examples(root, paths, filter(is_text, files)))
 
 
 def read_files(

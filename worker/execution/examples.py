@@ -6,8 +6,9 @@ what is heard no more is kept than a report and a request can hold.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -115,7 +116,8 @@ class _Ears:
 
     def conclude(self, outcome: Outcome) -> ExamplesOutcome:
         cause, detail = (None, "") if self.done else cause_of(outcome, refused=self.refused)
-        captured = Counter(_place(call.provenance) for calls in self.calls.values() for call in calls)
+        starts = _Starts(message.place for message in self.tried.values())
+        captured = Counter(starts.before(call.provenance) for calls in self.calls.values() for call in calls)
         return ExamplesOutcome(
             tried=tuple(
                 ExampleInfo(
@@ -134,6 +136,23 @@ class _Ears:
         )
 
 
-def _place(provenance: str) -> str:
-    """Where a call was recorded: `README.md:12` of `README.md:12; sizes shrunk`."""
-    return provenance.partition(";")[0].partition(" (")[0].strip()
+class _Starts:
+    """The places at which examples begin, to tell in which of them a line lies."""
+
+    def __init__(self, places: Iterable[str]) -> None:
+        self._lines: dict[str, list[int]] = {}
+        for place in places:
+            file, line = _split(place)
+            insort(self._lines.setdefault(file, []), line)
+
+    def before(self, provenance: str) -> str | None:
+        """The place of the example around the line that a recorded call stands in: `README.md:4` for `README.md:8`."""
+        file, line = _split(provenance.partition(";")[0].strip())
+        lines = self._lines.get(file, [])
+        found = bisect_right(lines, line)
+        return f"{file}:{lines[found - 1]}" if found else None
+
+
+def _split(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdecimal() and len(line) < 10 else 0
