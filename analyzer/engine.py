@@ -6,18 +6,21 @@ finding of its own (GP001, GP002), and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
 from analyzer.cache import ResultCache, SourceFile
+from analyzer.closure import closures_of
 from analyzer.file_analysis import FileResult, Surroundings, analyze_text
-from analyzer.findings import Finding, StaticAnalysis, Suppression, TargetDeclaration
+from analyzer.findings import Finding, ImportNote, StaticAnalysis, Suppression
 from analyzer.modules import ModuleLayout
 from analyzer.options import DEFAULT_OPTIONS, AnalyzerOptions
 from analyzer.outline import Outline
 from analyzer.pool import WORTH_A_POOL, FileOutcome, Reader, read_in_processes
+from analyzer.reach import reaches_of
 from analyzer.requirements import minimum_torch_of
+from analyzer.snapshot import SnapshotOutline
 from analyzer.source import collection_paused
 from analyzer.targets import targets_of
 
@@ -125,11 +128,25 @@ def _joined(results: Sequence[FileResult], paths: Sequence[str], snapshot: Seque
         suppressed.extend(result.suppressed)
         if result.outline is not None:
             outlines.append(result.outline)
-    targets: tuple[TargetDeclaration, ...] = targets_of(outlines, snapshot)
+    together = SnapshotOutline(outlines, snapshot)
+    targets = targets_of(together)
     return StaticAnalysis(
         findings=tuple(findings),
         suppressed=tuple(suppressed),
         targets=targets,
         files=len(paths),
         lines=sum(result.lines for result in results),
+        reaches=reaches_of(together, targets),
+        closures=closures_of(together, {target.path for target in targets if target.eligible}),
+        import_notes=_notes_on_imports(outlines, {target.path for target in targets}),
+    )
+
+
+def _notes_on_imports(outlines: Sequence[Outline], paths: Set[str]) -> tuple[ImportNote, ...]:
+    """What importing the files with targets does beside defining things."""
+    return tuple(
+        ImportNote(outline.path, habit.line, habit.kind, habit.detail)
+        for outline in outlines
+        if outline.path in paths
+        for habit in outline.habits
     )

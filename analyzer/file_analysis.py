@@ -138,8 +138,13 @@ def _analyze_notebook(
         findings=tuple(_in_cells(finding, notebook) for finding in findings),
         suppressed=tuple(Suppression(_in_cells(item.finding, notebook), item.reason) for item in result.suppressed),
         lines=result.lines,
-        outline=replace(result.outline, classes=(), functions=()) if result.outline is not None else None,
+        outline=_of_notebook(result.outline) if result.outline is not None else None,
     )
+
+
+def _of_notebook(outline: Outline) -> Outline:
+    """Nothing can be imported from a notebook, so that nothing in it is a target or a helper of one."""
+    return replace(outline, classes=(), functions=(), definitions=(), habits=())
 
 
 def _in_cells(finding: Finding, notebook: Notebook) -> Finding:

@@ -7,24 +7,56 @@ must not know other files.
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from analyzer import eligibility
+from analyzer.annotations import annotation_names, is_tensor_name
 from analyzer.context import FileContext
-from analyzer.syntax import FunctionNode, dotted_name, parameters
+from analyzer.import_habits import Habit, habits_of, needed_by
+from analyzer.references import DefinitionOutline, definitions_of
+from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
+from analyzer.tensor_flow import CREATORS, flow_of, takes_arrays
 
 _ABSTRACT_BASES = frozenset({"abc.ABC", "typing.Protocol", "typing_extensions.Protocol"})
 _ABSTRACT_DECORATORS = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
-_TENSOR_NAMES = frozenset({"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "BFloat16Tensor"})
-# These make a tensor out of data: being handed to them says nothing about being a tensor.
-_CONVERSIONS = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy", "torch.load", "torch.save"})
 # Results that carry no gradient whatever the body does.
-_RESULTS_WITHOUT_GRADIENT = frozenset({"None", "bool", "int", "str", "float", "bytes", "Module", "NoReturn"})
+_RESULTS_WITHOUT_GRADIENT = frozenset(
+    {
+        *("None", "bool", "int", "str", "bytes", "NoReturn", "Callable", "dtype", "device", "Size", "Path", "Literal"),
+        *("BoolTensor", "LongTensor", "IntTensor", "ByteTensor", "ndarray", "Image", "Figure", "Axes", "DataFrame"),
+        *("DataLoader", "Dataset", "Generator", "Module", "ModuleList", "Sequential", "Optimizer"),
+    }
+)
+_WHOLE_NUMBERS = frozenset({"Int", "Bool", "Integer", "Int64", "Int32", "UInt8"})
+_CONTAINERS = frozenset(
+    {
+        *("Optional", "Union", "List", "Dict", "Tuple", "Sequence", "list", "dict", "tuple", "Iterator", "Iterable"),
+        *("Set", "set", "frozenset", "Mapping", "Annotated"),
+    }
+)
+_ARRAYS = frozenset({"ndarray", "Image", "DataFrame", "DataLoader", "Dataset"})
+_MODULES = frozenset({"Module", "ModuleList", "Sequential"})
+_RESULTS = (
+    (_MODULES, eligibility.FACTORY),
+    (_ARRAYS, eligibility.DATA_CODE),
+    (frozenset({"Optimizer"}), eligibility.OPTIMIZER),
+)
+_NOT_CALLED_BY_USERS = frozenset({"overload", "fixture", "command", "group", "contextmanager", "singledispatch"})
+_DYNAMIC_IMPORTS = frozenset({"import_module", "__import__", "iter_modules", "walk_packages", "exec_module"})
+_GRAD_OFF = frozenset({"no_grad", "inference_mode"})
+_LAYER_HOMES: Final = ("torch.nn.", "torch.nn.parameter.")
 
 
 @dataclass(frozen=True, slots=True)
 class ClassOutline:
-    """A class as others see it. `bases` are dotted names: `.x` is relative to the module, no dot is of this file."""
+    """A class as others see it. `bases` are dotted names: `.x` is relative to the module, no dot is of this file.
+
+    `unfinished` are methods that only raise NotImplementedError; `builds_layers`: it has a forward and keeps layers or
+    parameters of torch, as a module does; `why_not` is what its own forward says against a gradient.
+    """
 
     qualname: str
     line: int
@@ -34,26 +66,47 @@ class ClassOutline:
     abstract_methods: frozenset[str]
     declared_abstract: bool
     nested: bool
+    unfinished: frozenset[str] = frozenset()
+    builds_layers: bool = False
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionOutline:
-    """A function of a module that takes tensors and returns something computed from them."""
+    """A function that others can call as `name` (`f`, or `Class.f` for a static method).
+
+    `takes`: it is given tensors for sure. If it is not, `through` are the dotted names of what it hands its parameters
+    to, and `makes` those of what it returns calls of. `why_not` says why its result has no gradient.
+    """
 
     name: str
     line: int
     end_line: int
+    takes: bool = True
+    through: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """One file."""
+    """One file.
+
+    `loads` are the dotted names that it imports anywhere, relative ones with their dots; `dynamic`: it also imports by
+    names that are computed. `needs` are the top-level names without which it can't be imported.
+    """
 
     path: str
     classes: tuple[ClassOutline, ...]
     functions: tuple[FunctionOutline, ...]
     names: tuple[tuple[str, str], ...]
     imports: tuple[str, ...]
+    definitions: tuple[DefinitionOutline, ...] = ()
+    loads: tuple[str, ...] = ()
+    dynamic: bool = False
+    digest: str = ""
+    needs: tuple[str, ...] = ()
+    habits: tuple[Habit, ...] = ()
 
 
 def outline_of(file: FileContext) -> Outline:
@@ -63,14 +116,23 @@ def outline_of(file: FileContext) -> Outline:
     for definition, prefix in _definitions(file.tree):
         if isinstance(definition, ast.ClassDef):
             classes.append(_class_outline(file, definition, prefix))
-        elif not prefix and _is_differentiable(file, definition):
-            functions.append(FunctionOutline(definition.name, definition.lineno, definition.end_lineno or 0))
+            functions.extend(_static_functions(file, definition, prefix))
+        elif not prefix:
+            function = _function_outline(file, definition, definition.name)
+            if function is not None:
+                functions.append(function)
     return Outline(
         path=file.path,
         classes=tuple(classes),
         functions=tuple(functions),
         names=tuple(sorted(file.imports.items())),
         imports=tuple(sorted(_absolute_imports(file))),
+        definitions=definitions_of(file),
+        loads=tuple(sorted(_loads(file))),
+        dynamic=bool(file.calls(*_DYNAMIC_IMPORTS)),
+        digest=hashlib.sha256(file.text.encode("utf-8", "surrogatepass")).hexdigest(),
+        needs=needed_by(file),
+        habits=habits_of(file),
     )
 
 
@@ -95,13 +157,19 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | FunctionNode
 def _class_outline(file: FileContext, node: ast.ClassDef, prefix: str) -> ClassOutline:
     methods: set[str] = set()
     abstract: set[str] = set()
+    unfinished: set[str] = set()
+    forward: FunctionNode | None = None
     for statement in node.body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             methods.add(statement.name)
             decorators = {(dotted_name(d) or "").rpartition(".")[2] for d in statement.decorator_list}
-            unfinished = statement.name in ("forward", "backward") and _only_raises(statement)
-            if unfinished or decorators & _ABSTRACT_DECORATORS:
+            raises = _only_raises(statement)
+            if raises:
+                unfinished.add(statement.name)
+            if (raises and statement.name in ("forward", "backward")) or decorators & _ABSTRACT_DECORATORS:
                 abstract.add(statement.name)
+            elif statement.name == "forward":
+                forward = statement
         elif isinstance(statement, ast.Assign):
             methods |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
     bases = tuple(name for base in node.bases if (name := _base_name(file, base)) is not None)
@@ -115,7 +183,33 @@ def _class_outline(file: FileContext, node: ast.ClassDef, prefix: str) -> ClassO
         abstract_methods=frozenset(abstract),
         declared_abstract=bool(_ABSTRACT_BASES & set(bases)) or "ABCMeta" in metaclasses,
         nested=bool(prefix),
+        unfinished=frozenset(unfinished),
+        builds_layers=forward is not None and _builds_layers(file, node),
+        why_not=_against_forward(file, forward) if forward is not None and bases else "",
     )
+
+
+def _builds_layers(file: FileContext, node: ast.ClassDef) -> bool:
+    """Whether a class keeps something of `torch.nn` on itself."""
+    for assignment in file.nodes_in(node, ast.Assign):
+        target, value = assignment.targets[0], assignment.value
+        if isinstance(target, ast.Attribute) and isinstance(value, ast.Call):
+            qualified = file.qualified_name(value.func) or ""
+            if qualified.startswith(_LAYER_HOMES) and qualified.rpartition(".")[2][:1].isupper():
+                return True
+    return False
+
+
+def _against_forward(file: FileContext, forward: FunctionNode) -> str:
+    """Why a forward gives nothing with a gradient, as far as its own code shows; "" when it may."""
+    if not any(node.value is not None for node in file.returns_of(forward)):
+        if file.nodes_in(forward, ast.Yield, ast.Raise):
+            return ""
+        body = [statement for statement in forward.body if not is_docstring(statement)]
+        unwritten = all(isinstance(statement, ast.Pass) for statement in body)
+        return eligibility.ABSTRACT if unwritten else eligibility.NO_TENSOR
+    # What ends in an index or a truth value is run all the same: it may fail when compiled, or on another device.
+    return _against_result(forward) if forward.returns is not None and takes_arrays(forward) else ""
 
 
 def _base_name(file: FileContext, base: ast.expr) -> str | None:
@@ -148,81 +242,119 @@ def _absolute_imports(file: FileContext) -> set[str]:
 # --- functions -------------------------------------------------------------------------------------------------------
 
 
-def _is_differentiable(file: FileContext, function: FunctionNode) -> bool:
-    """Whether a function takes tensors, by annotation or by what it does with them, and returns a value."""
-    if isinstance(function, ast.AsyncFunctionDef) or function.name.startswith("test"):
-        return False
-    if function.returns is not None and _annotation_names(function.returns) <= _RESULTS_WITHOUT_GRADIENT:
-        return False
+def _loads(file: FileContext) -> set[str]:
+    found: set[str] = set()
+    for statement in file.nodes(ast.Import):
+        found |= {alias.name for alias in statement.names}
+    for source in file.nodes(ast.ImportFrom):
+        prefix = "." * source.level + (source.module or "")
+        separator = "" if prefix.endswith(".") else "."
+        found.add(prefix)
+        found |= {f"{prefix}{separator}{alias.name}" for alias in source.names if alias.name != "*"}
+    return found
+
+
+def _static_functions(file: FileContext, node: ast.ClassDef, prefix: str) -> Iterator[FunctionOutline]:
+    """Public static methods that take tensors, of public classes: losses are sometimes kept together so."""
+    if prefix or node.name.startswith("_"):
+        return
+    for statement in node.body:
+        if not isinstance(statement, ast.FunctionDef) or statement.name in ("forward", "backward", "setup_context"):
+            continue
+        decorators = [dotted_name(decorator) for decorator in statement.decorator_list]
+        if decorators == ["staticmethod"] and not statement.name.startswith("_"):
+            function = _function_outline(file, statement, f"{node.name}.{statement.name}")
+            if function is not None and function.takes and not function.why_not:
+                yield function
+
+
+def _function_outline(file: FileContext, function: FunctionNode, name: str) -> FunctionOutline | None:
+    """A function that takes tensors, by annotation or by what it does with them, or may do so through its helpers."""
+    if isinstance(function, ast.AsyncFunctionDef) or function.name.startswith(("_", "test")):
+        return None
+    decorators = {terminal_name(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
+    if decorators & _NOT_CALLED_BY_USERS or function.name == "main":
+        return None
     returned = [node.value for node in file.returns_of(function) if node.value is not None]
+    flow = flow_of(file, function)
+    why_not = ""
+    makes: tuple[str, ...] = ()
+    if not flow.takes:
+        makes = _made(file, function, returned)
+        if not makes and not (flow.through and flow.carries):
+            return None
+    elif not returned:
+        if file.nodes_in(function, ast.Yield, ast.YieldFrom):
+            return None
+        why_not = _initialises(file, function) or eligibility.NO_TENSOR
+    else:
+        why_not = _against_result(function)
+        if not why_not and not flow.carries and not eligibility.is_loss(function.name):
+            by_name = _initialises(file, function) or eligibility.by_name_of_function(function.name)
+            why_not = by_name or (eligibility.DATA_CODE if flow.arrays else eligibility.NO_GRADIENT)
+        if not why_not:
+            why_not = _by_design(file, function, returned, decorators)
+    return FunctionOutline(
+        name=name,
+        line=function.lineno,
+        end_line=function.end_lineno or 0,
+        takes=flow.takes,
+        through=flow.through,
+        makes=makes,
+        why_not=why_not,
+    )
+
+
+def _against_result(function: FunctionNode) -> str:
+    """Why the annotation of the result rules a gradient out."""
+    names = annotation_names(function.returns) - _CONTAINERS if function.returns is not None else frozenset[str]()
+    if names & _WHOLE_NUMBERS and not names & {"Float", "Float32", "Float64"}:
+        return eligibility.NO_GRADIENT
+    if not names or not names <= _RESULTS_WITHOUT_GRADIENT:
+        return ""
+    for kinds, reason in _RESULTS:
+        if names & kinds:
+            return reason
+    return eligibility.NO_GRADIENT if any(map(is_tensor_name, names)) else eligibility.NO_TENSOR
+
+
+def _by_design(file: FileContext, function: FunctionNode, returned: list[ast.expr], decorators: set[str | None]) -> str:
+    """Why a function whose result could carry a gradient is not meant to have one."""
+    if decorators & _GRAD_OFF:
+        return _initialises(file, function) or eligibility.NO_GRADIENT
+    inner = {node.name for node in file.nodes_in(function, ast.FunctionDef)}
+    if all(isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in inner) for value in returned):
+        return eligibility.FACTORY
+    return _initialises(file, function) or eligibility.by_name_of_function(function.name)
+
+
+def _initialises(file: FileContext, function: FunctionNode) -> str:
+    """Whether a function gives parameters their first values."""
+    calls = file.nodes_in(function, ast.Call)
+    if any((file.qualified_name(call.func) or "").startswith("torch.nn.init.") for call in calls):
+        return eligibility.INITIALISER
+    drawn = any(terminal_name(call.func) in ("uniform_", "normal_", "trunc_normal_") for call in calls)
+    return eligibility.INITIALISER if drawn and function.name.endswith("_") else ""
+
+
+def _made(file: FileContext, function: FunctionNode, returned: list[ast.expr]) -> tuple[str, ...]:
+    """What all results of a function are calls of: the classes, for one that builds modules."""
+    if function.returns is not None and annotation_names(function.returns) & _MODULES:
+        return ("torch.nn.Module",)
     if not returned:
-        return False
-    takes = parameters(function)
-    if any(p.annotation is not None and _annotation_names(p.annotation) & _TENSOR_NAMES for p in takes):
-        return True
-    unannotated = {p.arg for p in takes if p.annotation is None}
-    return bool(unannotated) and _returns_torch_of(file, function, unannotated, returned)
-
-
-def _annotation_names(annotation: ast.expr) -> frozenset[str]:
-    """Every last identifier in an annotation, also inside strings: {Optional, Tensor}; "None" for None."""
-    names: set[str] = set()
-    pending: list[ast.AST] = [annotation]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.Constant) and node.value is None:
-            names.add("None")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
-            try:
-                pending.append(ast.parse(node.value, mode="eval").body)
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                continue
-        else:
-            pending.extend(ast.iter_child_nodes(node))
-    return frozenset(names)
-
-
-def _returns_torch_of(file: FileContext, function: FunctionNode, names: set[str], returned: list[ast.expr]) -> bool:
-    """Whether the result is computed by torch calls that are given one of the named parameters.
-
-    Follows plain assignments in source order; one pass is enough for the straight-line functions this is about.
-    """
-    if not any(_is_torch(file, call) for call in file.nodes_in(function, ast.Call)):
-        return False
-    carriers: set[str] = set()
-    assignments: list[ast.Assign | ast.AugAssign] = list(file.nodes_in(function, ast.Assign))
-    assignments.extend(file.nodes_in(function, ast.AugAssign))
-    assignments = [node for node in assignments if file.enclosing_function(node) is function]
-    for node in sorted(assignments, key=lambda node: node.lineno):
-        if isinstance(node, ast.Assign):
-            if _computes(file, node.value, names, carriers):
-                for target in node.targets:
-                    carriers |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-        elif isinstance(node.target, ast.Name) and _computes(file, node.value, names, carriers):
-            carriers.add(node.target.id)
-    return any(_computes(file, value, names, carriers) for value in returned)
-
-
-def _is_torch(file: FileContext, call: ast.Call) -> bool:
-    qualified = file.qualified_name(call.func)
-    return qualified is not None and qualified.startswith(("torch.", "einops."))
-
-
-def _computes(file: FileContext, expression: ast.expr, names: set[str], carriers: set[str]) -> bool:
-    for node in ast.walk(expression):
-        if isinstance(node, ast.Name) and node.id in carriers:
-            return True
-        if isinstance(node, ast.Call):
-            qualified = file.qualified_name(node.func)
-            if qualified is None or not qualified.startswith(("torch.", "einops.")):
-                continue
-            given = {n.id for argument in node.args for n in ast.walk(argument) if isinstance(n, ast.Name)}
-            if given & (names | carriers) and not qualified.startswith(
-                ("torch.tensor", "torch.as_tensor", "torch.from_")
-            ):
-                return True
-    return False
+        return ()
+    values: dict[str, ast.expr] = {}
+    for assignment in file.nodes_in(function, ast.Assign):
+        for target in assignment.targets:
+            if isinstance(target, ast.Name):
+                values.setdefault(target.id, assignment.value)
+    made: list[str] = []
+    for value in returned:
+        source = values.get(value.id, value) if isinstance(value, ast.Name) else value
+        if not isinstance(source, ast.Call):
+            return ()
+        name = file.qualified_name(source.func) or dotted_name(source.func)
+        if name is None or name.rpartition(".")[2] in CREATORS:
+            return ()
+        made.append(name)
+    return tuple(dict.fromkeys(made))

@@ -1,25 +1,25 @@
 """Which things of a snapshot can be run: modules, autograd Functions, differentiable functions.
 
-Classes are resolved through imports and base classes across the files of the snapshot. This module must not know
-rules, and must not decide whether a target will run: that is for the probe to find out.
+Classes are resolved through imports and base classes across the files of the snapshot. What looks like one of these
+and has no gradient to look at is declared as well, with the reason. This module must not know rules, and must not
+decide whether a target will run: that is for the probe to find out.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Final
 
+from analyzer import eligibility
 from analyzer.context import AUTOGRAD_FUNCTION_NAMES, FileContext
 from analyzer.findings import TargetDeclaration, TargetKind
-from analyzer.modules import ModuleLayout
-from analyzer.outline import ClassOutline, Outline, outline_of
+from analyzer.outline import ClassOutline, FunctionOutline, Outline, outline_of
+from analyzer.snapshot import Place, SnapshotOutline
 from analyzer.source import InvalidSyntaxError, UnreadableSourceError, decode, parse
 
 _MAX_BYTES = 4 * 1024 * 1024
-# Further ones say nothing more; following thousands for each of thousands of classes would take hours.
-_MOST_ANCESTORS = 64
 _NO_TARGETS_IN_DIRECTORIES = frozenset({"test", "tests", "testing", "doc", "docs"})
 _NO_TARGETS_IN_FILES = frozenset({"setup.py", "conftest.py", "noxfile.py", "__main__.py"})
 # Names of torch.nn that look like module classes and are none.
@@ -28,8 +28,13 @@ _NOT_MODULES = frozenset(
 )
 # Module bases of other packages, by their last name: nobody calls anything else so.
 _FOREIGN_MODULES = frozenset({"LightningModule", "PreTrainedModel"})
-# Containers of torch.nn have a forward of their own or none at all; all other classes have one.
-_WITHOUT_FORWARD = frozenset({"torch.nn.Module", "torch.nn.ModuleList", "torch.nn.ModuleDict"})
+# These classes of torch.nn have no forward of their own; all other classes have one.
+_WITHOUT_FORWARD = frozenset(
+    {"torch.nn.Module", "torch.nn.ModuleList", "torch.nn.ModuleDict", "torch.nn.modules.Module"}
+)
+_MUST_BE_WRITTEN = frozenset({"forward", "backward"})
+# A function that reaches a differentiable one through more helpers than this is not found out.
+_MOST_ROUNDS: Final = 5
 
 
 def declare_targets(root: Path, paths: Sequence[str]) -> tuple[TargetDeclaration, ...]:
@@ -42,149 +47,179 @@ def declare_targets(root: Path, paths: Sequence[str]) -> tuple[TargetDeclaration
         except (OSError, UnreadableSourceError, InvalidSyntaxError):
             continue
         outlines.append(outline_of(FileContext(path=path, module="", text=text, tree=tree)))
-    return targets_of(outlines, paths)
+    return targets_of(SnapshotOutline(outlines, paths))
 
 
-def targets_of(outlines: Iterable[Outline], paths: Iterable[str]) -> tuple[TargetDeclaration, ...]:
-    """The targets of files that were outlined; `paths` are all files of the snapshot."""
-    return _Snapshot(tuple(outlines), tuple(paths)).targets()
+def targets_of(snapshot: SnapshotOutline) -> tuple[TargetDeclaration, ...]:
+    """The targets of a snapshot, those that are not eligible among them."""
+    return _Targets(snapshot).declared()
 
 
-class _Snapshot:
-    """The outlines of all files, and the classes found by their dotted names."""
+class _Targets:
+    def __init__(self, snapshot: SnapshotOutline) -> None:
+        self._snapshot = snapshot
 
-    def __init__(self, outlines: tuple[Outline, ...], paths: tuple[str, ...]) -> None:
-        self._outlines = outlines
-        imported = {name for outline in outlines for name in outline.imports}
-        layout = ModuleLayout(paths, imported)
-        self._located = {outline.path: layout.locate(outline.path, outline.imports) for outline in outlines}
-
-    def targets(self) -> tuple[TargetDeclaration, ...]:
-        found: list[TargetDeclaration] = []
-        for outline in self._outlines:
-            if not _may_hold_targets(outline.path):
+    def declared(self) -> tuple[TargetDeclaration, ...]:
+        # Of several definitions of one name the last one holds.
+        found: dict[str, TargetDeclaration] = {}
+        for outline in self._snapshot.outlines:
+            if not may_hold_targets(outline.path):
                 continue
             for item in outline.classes:
-                kind = self._kind(outline, item)
+                kind, why_not = self._class(outline, item)
                 if kind is not None:
-                    found.append(self._declare(outline, kind, item.qualname, item.line, item.end_line))
-            found.extend(
-                self._declare(outline, TargetKind.FUNCTION, function.name, function.line, function.end_line)
-                for function in outline.functions
-                if not function.name.startswith("_") and function.name != "main"
-            )
-        return tuple(sorted(found, key=lambda target: (target.path, target.line)))
+                    target = self._declare(outline, kind, item, why_not)
+                    found[target.name] = target
+            for function in outline.functions:
+                why = self._function(outline, function)
+                if why is not None:
+                    target = self._declare(outline, TargetKind.FUNCTION, function, why)
+                    found[target.name] = target
+        return tuple(sorted(found.values(), key=lambda target: (target.path, target.line)))
 
     def _declare(
-        self, outline: Outline, kind: TargetKind, qualname: str, line: int, end_line: int
+        self, outline: Outline, kind: TargetKind, item: ClassOutline | FunctionOutline, why_not: str
     ) -> TargetDeclaration:
-        root, module = self._located[outline.path]
+        qualname = item.qualname if isinstance(item, ClassOutline) else item.name
+        root, module = self._snapshot.located(outline)
         return TargetDeclaration(
             name=f"{module}:{qualname}",
             kind=kind,
             path=outline.path,
-            line=line,
-            end_line=end_line,
+            line=item.line,
+            end_line=item.end_line,
             import_root=root,
             module=module,
             qualname=qualname,
+            why_not=why_not,
         )
 
-    def _kind(self, outline: Outline, item: ClassOutline) -> TargetKind | None:
-        lineage = self._lineage(outline, item)
-        outside = {name for where, cls in lineage for name in self._outside_bases(where, cls)}
+    # --- classes -----------------------------------------------------------------------------------------------
+
+    def _class(self, outline: Outline, item: ClassOutline) -> tuple[TargetKind | None, str]:
+        lineage = self._snapshot.lineage((outline, item))
+        outside = self._snapshot.outside_bases(lineage)
+        public = not item.nested and not item.qualname.startswith("_")
         if outside & AUTOGRAD_FUNCTION_NAMES:
             # Functions are often private but matter all the same; a base without a forward is for others to fill.
-            defined = self._defined(lineage)
-            return TargetKind.AUTOGRAD_FUNCTION if {"forward", "backward"} <= defined else None
-        if item.nested or item.qualname.startswith("_") or not any(map(_is_module_class, outside)):
-            return None
-        if item.declared_abstract or self._abstract_methods(lineage):
-            return None
-        runnable = {"forward", "__call__"} & self._defined(lineage) or outside - _WITHOUT_FORWARD - {"abc.ABC"}
-        return TargetKind.MODULE if runnable else None
+            if {"forward", "backward"} <= _defined(lineage):
+                return TargetKind.AUTOGRAD_FUNCTION, ""
+            return (TargetKind.AUTOGRAD_FUNCTION if public else None), eligibility.ABSTRACT
+        if not public:
+            return None, ""
+        if any(map(_is_module_class, outside)) or (outside and any(cls.builds_layers for _, cls in lineage)):
+            return TargetKind.MODULE, self._against_module(item, lineage, outside)
+        why_not = next(filter(None, map(_kind_of_tool, outside)), "")
+        return (TargetKind.MODULE, why_not) if why_not else (None, "")
 
-    # --- classes across files ---------------------------------------------------------------------------------
+    def _against_module(self, item: ClassOutline, lineage: list[Place], outside: set[str]) -> str:
+        """Why there is no gradient to look at; "" for a module that is to be run."""
+        defined = _defined(lineage)
+        if {"update", "compute"} <= defined or any(name.rpartition(".")[2] == "Metric" for name in outside):
+            return eligibility.METRIC
+        if item.declared_abstract or _abstract_methods(lineage) or self._left_to_others(item, lineage):
+            return eligibility.ABSTRACT
+        runs = {"forward", "__call__"} & defined or any(
+            _is_module_class(name) and name not in _WITHOUT_FORWARD for name in outside
+        )
+        if not runs:
+            return eligibility.NO_FORWARD
+        by_name = next(filter(None, (eligibility.by_name_of_class(cls.qualname) for _, cls in lineage)), "")
+        if by_name:
+            return by_name
+        return next((cls.why_not for _, cls in lineage if "forward" in cls.methods), "")
 
-    @cached_property
-    def _classes(self) -> dict[str, tuple[Outline, ClassOutline]]:
-        table: dict[str, tuple[Outline, ClassOutline]] = {}
-        for outline in self._outlines:
-            module = self._located[outline.path][1]
-            for item in outline.classes:
-                table.setdefault(f"{module}.{item.qualname}", (outline, item))
-        return table
-
-    @cached_property
-    def _reexports(self) -> dict[str, str]:
-        """`package.Name` → where it was imported from, for every import of every file."""
-        table: dict[str, str] = {}
-        for outline in self._outlines:
-            module = self._located[outline.path][1]
-            for name, target in outline.names:
-                absolute = self._absolute(outline, target)
-                if absolute != f"{module}.{name}":
-                    table.setdefault(f"{module}.{name}", absolute)
-        return table
-
-    def _absolute(self, outline: Outline, name: str) -> str:
-        """A dotted name with its leading dots resolved against the module of the file."""
-        stripped = name.lstrip(".")
-        level = len(name) - len(stripped)
-        if level == 0:
-            return name
-        package = self._located[outline.path][1].split(".")
-        is_package = outline.path.rpartition("/")[2] == "__init__.py"
-        keep = len(package) - level + (1 if is_package else 0)
-        return ".".join([*package[: max(keep, 0)], stripped])
-
-    def _find(self, outline: Outline, base: str) -> tuple[Outline, ClassOutline] | None:
-        """The class of the snapshot that a base name means, following re-exports."""
-        module = self._located[outline.path][1]
-        candidates = [self._absolute(outline, base)]
-        if not base.startswith("."):
-            candidates.append(f"{module}.{base}")
-        for candidate in candidates:
-            name = candidate
-            # A name re-exported ten times over is a loop.
-            for _ in range(10):
-                found = self._classes.get(name)
-                if found is not None:
-                    return found
-                following = self._reexports.get(name)
-                if following is None:
-                    break
-                name = following
-        return None
-
-    def _lineage(self, outline: Outline, item: ClassOutline) -> list[tuple[Outline, ClassOutline]]:
-        """The class and its ancestors inside the snapshot, nearest first."""
-        lineage: dict[int, tuple[Outline, ClassOutline]] = {}
-        pending = deque([(outline, item)])
-        while pending and len(lineage) < _MOST_ANCESTORS:
-            current = pending.popleft()
-            if id(current[1]) in lineage:
+    def _left_to_others(self, item: ClassOutline, lineage: list[Place]) -> bool:
+        """Whether forward calls a method that only raises, and that classes derived from this one define."""
+        place = next((place for place in lineage if "forward" in place[1].methods), None)
+        if place is None or not (holes := place[1].unfinished & self._further_methods.get(id(item), set())):
+            return False
+        nearer = {method for _, item in lineage[: lineage.index(place)] for method in item.methods}
+        called: set[str] = set()
+        pending = ["forward"]
+        while pending:
+            name = pending.pop()
+            if name in called or name in nearer or name not in place[1].methods:
                 continue
-            lineage[id(current[1])] = current
-            pending.extend(found for base in current[1].bases if (found := self._find(current[0], base)) is not None)
-        return list(lineage.values())
+            called.add(name)
+            definition = self._snapshot.definition(place, name)
+            if definition is not None:
+                pending.extend(definition.own)
+        return bool(called & holes)
 
-    def _outside_bases(self, outline: Outline, item: ClassOutline) -> set[str]:
-        return {self._absolute(outline, base) for base in item.bases if self._find(outline, base) is None}
+    @cached_property
+    def _further_methods(self) -> dict[int, set[str]]:
+        """By class: the methods that classes derived from it define."""
+        table: dict[int, set[str]] = {}
+        for outline in self._snapshot.outlines:
+            for item in outline.classes:
+                for _, ancestor in self._snapshot.lineage((outline, item))[1:]:
+                    if ancestor.unfinished:
+                        table.setdefault(id(ancestor), set()).update(item.methods)
+        return table
 
-    @staticmethod
-    def _defined(lineage: list[tuple[Outline, ClassOutline]]) -> frozenset[str]:
-        return frozenset().union(*(item.methods for _, item in lineage))
+    # --- functions ---------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _abstract_methods(lineage: list[tuple[Outline, ClassOutline]]) -> set[str]:
-        """Abstract methods that no nearer class defines for real."""
-        concrete: set[str] = set()
-        missing: set[str] = set()
-        for _, item in lineage:
-            missing |= item.abstract_methods - concrete
-            concrete |= item.methods - item.abstract_methods
-        return missing
+    def _function(self, outline: Outline, function: FunctionOutline) -> str | None:
+        """Why a function is not to be run, "" if it is; None for what is no target at all."""
+        if function.takes:
+            return function.why_not
+        if id(function) in self._differentiable:
+            return eligibility.by_name_of_function(function.name)
+        made = [self._is_module(outline, name) for name in function.makes]
+        return eligibility.FACTORY if made and all(made) else None
+
+    def _is_module(self, outline: Outline, name: str) -> bool:
+        place = self._snapshot.find_class(outline, name)
+        if place is None:
+            return _is_module_class(self._snapshot.absolute(outline, name))
+        return any(map(_is_module_class, self._snapshot.outside_bases(self._snapshot.lineage(place))))
+
+    @cached_property
+    def _differentiable(self) -> set[int]:
+        """Functions that are differentiable because they hand their parameters to one that is, or to a module."""
+        waiting = [
+            (outline, function)
+            for outline in self._snapshot.outlines
+            for function in outline.functions
+            if function.through and not function.takes
+        ]
+        found: set[int] = set()
+        for _ in range(_MOST_ROUNDS):
+            new = [
+                function
+                for outline, function in waiting
+                if id(function) not in found and any(self._leads_on(outline, name, found) for name in function.through)
+            ]
+            if not new:
+                break
+            found |= {id(function) for function in new}
+        return found
+
+    def _leads_on(self, outline: Outline, name: str, found: set[int]) -> bool:
+        helper = self._snapshot.find_function(outline, name)
+        if helper is None:
+            return False
+        return id(helper[1]) in found or (helper[1].takes and not helper[1].why_not)
+
+
+def _defined(lineage: Iterable[Place]) -> set[str]:
+    return {method for _, item in lineage for method in item.methods}
+
+
+def _abstract_methods(lineage: Sequence[Place]) -> set[str]:
+    """Methods that are abstract somewhere and that no class nearer fills in.
+
+    Python refuses to build a class for those of its ancestors only where one of them says that it is abstract.
+    """
+    concrete: set[str] = set()
+    missing: set[str] = set()
+    enforced = any(item.declared_abstract for _, item in lineage)
+    for number, (_, item) in enumerate(lineage):
+        counted = item.abstract_methods if enforced or number == 0 else item.abstract_methods & _MUST_BE_WRITTEN
+        missing |= counted - concrete
+        concrete |= item.methods - item.abstract_methods
+    return missing
 
 
 def _is_module_class(name: str) -> bool:
@@ -194,7 +229,17 @@ def _is_module_class(name: str) -> bool:
     return last in _FOREIGN_MODULES
 
 
-def _may_hold_targets(path: str) -> bool:
+def _kind_of_tool(base: str) -> str:
+    """What a class that is no module is for, by a base outside of the snapshot."""
+    if base.startswith("torch.utils.data.") or base.rpartition(".")[2] == "LightningDataModule":
+        return eligibility.DATA_CODE
+    if base.startswith("torch.optim."):
+        return eligibility.OPTIMIZER
+    return eligibility.METRIC if base == "torchmetrics.Metric" or base.endswith(".metric.Metric") else ""
+
+
+def may_hold_targets(path: str) -> bool:
+    """Whether a file is part of what a repository offers, and neither its tests nor its documentation."""
     file = PurePosixPath(path)
     if file.name in _NO_TARGETS_IN_FILES or file.stem.startswith("test_") or file.stem.endswith("_test"):
         return False

@@ -15,7 +15,19 @@ def declared(root: Path, files: dict[str, str]) -> dict[str, TargetKind]:
         (root / path).write_text(text)
     targets = declare_targets(root, list(files))
     assert targets == analyze_files(root, list(files)).targets
-    return {target.name: target.kind for target in targets}
+    return {target.name: target.kind for target in targets if target.eligible}
+
+
+def ruled_out(root: Path, source: str) -> dict[str, str]:
+    """The reasons by name for what is declared in one file and is not to be run."""
+    declared(root, {"a.py": HEAD + source})
+    return {t.qualname: t.why_not for t in declare_targets(root, ["a.py"]) if not t.eligible}
+
+
+HEAD = (
+    "import torch\nimport numpy as np\nimport torch.nn.functional as F\nfrom abc import ABC, abstractmethod\n"
+    "from torch import Tensor, nn\n"
+)
 
 
 MODULE = "import torch\nfrom torch import nn\nclass Block(nn.Module):\n    def forward(self, x):\n        return x\n"
@@ -120,7 +132,7 @@ def test_base_classes_that_go_in_circles_do_not_hang(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_can_not_be_run_is_not_declared(tmp_path: Path, source: str) -> None:
+def test_what_can_not_be_run_is_not_eligible(tmp_path: Path, source: str) -> None:
     head = "import torch\nfrom abc import ABC, abstractmethod\nfrom torch import nn\n"
     assert declared(tmp_path, {"a.py": head + source}) == {}
 
@@ -228,3 +240,124 @@ def test_a_file_that_can_not_be_read_declares_nothing(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(MODULE)
     targets = declare_targets(tmp_path, ["bad.py", "broken.py", "good.py", "gone.py"])
     assert [target.name for target in targets] == ["good:Block"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        pytest.param("class A(nn.Module, ABC):\n    @abstractmethod\n    def forward(self, x): ...\n", "abstract"),
+        pytest.param("class A(nn.Module):\n    def forward(self, x):\n        pass\n", "abstract", id="to be written"),
+        pytest.param("class A(nn.Module):\n    def encode(self, x):\n        return x\n", "no forward"),
+        pytest.param(
+            "class A(nn.Module):\n    def update(self, x): ...\n    def compute(self):\n        return self.n\n"
+            "    def forward(self, x):\n        return x\n",
+            "metric",
+        ),
+        pytest.param(
+            "class A(torch.utils.data.Dataset):\n    def __getitem__(self, i):\n        return i\n", "data code"
+        ),
+        pytest.param("class A(torch.optim.Optimizer):\n    def step(self): ...\n", "optimizer"),
+        pytest.param("class A(torch.optim.lr_scheduler.LRScheduler):\n    pass\n", "optimizer", id="scheduler"),
+        pytest.param(
+            "class HardMiner(nn.Module):\n    def forward(self, x):\n        return x\n", "no gradient by design"
+        ),
+        pytest.param("def A(x: Tensor):\n    return x.argmax(-1)\n", "no gradient by design", id="argmax"),
+        pytest.param("def A(x: Tensor):\n    y = x > 0\n    return y & (x < 3)\n", "no gradient by design", id="mask"),
+        pytest.param("def A(x: Tensor):\n    return x.max(1)[1]\n", "no gradient by design", id="place of a maximum"),
+        pytest.param("def A(x: Tensor):\n    return (x > 0).long().sum()\n", "no gradient by design", id="counting"),
+        pytest.param(
+            "def A(x: Tensor):\n    return torch.arange(x.shape[0], device=x.device)\n",
+            "no gradient by design",
+            id="only shapes",
+        ),
+        pytest.param("@torch.no_grad()\ndef A(x: Tensor):\n    return x * 2\n", "no gradient by design", id="no_grad"),
+        pytest.param("def A(x: Tensor) -> np.ndarray:\n    return x.numpy()\n", "data code", id="to numpy"),
+        pytest.param("def A(x: Tensor) -> bool:\n    return bool(x.any())\n", "no tensor result"),
+        pytest.param("def A(x: Tensor):\n    print(x)\n", "no tensor result", id="nothing"),
+        pytest.param("def top_accuracy(x: Tensor):\n    return x.float().mean()\n", "metric", id="metric by name"),
+        pytest.param("def A(w: Tensor):\n    nn.init.normal_(w)\n    return w\n", "initialiser"),
+        pytest.param("class B(nn.Linear):\n    pass\ndef A(width=8):\n    return B(width, width)\n", "factory"),
+        pytest.param("def A(**options):\n    net = nn.Linear(2, 3)\n    return net\n", "factory", id="layer of torch"),
+        pytest.param("def A(width) -> nn.Module:\n    return make(width)\n", "factory", id="by annotation"),
+    ],
+)
+def test_what_has_no_gradient_to_look_at_is_declared_with_the_reason(tmp_path: Path, source: str, reason: str) -> None:
+    assert set(ruled_out(tmp_path, source).values()) == {reason}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(
+            "def f(x: Tensor):\n    out = torch.zeros(3)\n    out[0] = x.sum()\n    return out\n", id="written"
+        ),
+        pytest.param(
+            "def f(x: Tensor):\n    out = torch.zeros(3)\n    out.scatter_add_(0, index=i, src=x)\n    return out\n",
+            id="written in place",
+        ),
+        pytest.param("def f(x: Tensor):\n    o = []\n    for r in x:\n        o.append(r)\n    return o\n", id="list"),
+        pytest.param("def f(x: Tensor):\n    def g():\n        return x * 2\n    return g()\n", id="closure"),
+        pytest.param("def f(x: Tensor):\n    v, i = x.max(1)\n    return v\n", id="maximum"),
+        pytest.param("def f(x: Tensor) -> float:\n    return x.mean()\n", id="a wrong annotation"),
+        pytest.param("def f(x: Tensor):\n    return torch.where(x > 0, x, 0.0)\n", id="a mask that chooses"),
+        pytest.param("def hinge_loss(x: Tensor):\n    return (x > 0).long().sum()\n", id="a loss without a gradient"),
+        pytest.param("def f(x: Tensor):\n    return x.detach() + 1\n", id="detached: perhaps a fault"),
+        pytest.param("def f(x, eps=1e-6):\n    return x.unsqueeze(0) / eps\n", id="a method of tensors"),
+        pytest.param('def f(x):\n    """Doubles.\n\n    x (Tensor): any\n    """\n    return x * 2\n', id="docstring"),
+        pytest.param("def g(x: Tensor):\n    return x * 2\ndef f(x):\n    return g(x)\n", id="through a helper"),
+    ],
+)
+def test_what_may_have_a_gradient_is_to_be_run(tmp_path: Path, source: str) -> None:
+    assert ruled_out(tmp_path, source) == {}
+    assert {"a:f", "a:hinge_loss"} & set(declared(tmp_path, {"a.py": HEAD + source}))
+
+
+def test_a_template_is_abstract_and_what_fills_it_in_is_not(tmp_path: Path) -> None:
+    source = (
+        "class Base(nn.Module):\n    def forward(self, x):\n        return self.work(x)\n"
+        "    def work(self, x):\n        raise NotImplementedError\n"
+        "class Real(Base):\n    def work(self, x):\n        return x\n"
+        "class Alone(nn.Module):\n    def forward(self, x):\n        return self.other(x) if self.m else x\n"
+        "    def other(self, x):\n        raise NotImplementedError\n"
+    )
+    assert ruled_out(tmp_path, source) == {"Base": "abstract"}
+    assert set(declared(tmp_path, {"a.py": HEAD + source})) == {"a:Real", "a:Alone"}
+
+
+def test_abstract_methods_count_for_descendants_only_where_python_enforces_them(tmp_path: Path) -> None:
+    source = (
+        "class Loose(nn.Module):\n    @abstractmethod\n    def extra(self): ...\n"
+        "class A(Loose):\n    def forward(self, x):\n        return x\n"
+        "class Strict(nn.Module, ABC):\n    @abstractmethod\n    def extra(self): ...\n"
+        "class B(Strict):\n    def forward(self, x):\n        return x\n"
+    )
+    assert ruled_out(tmp_path, source) == {"Loose": "abstract", "Strict": "abstract", "B": "abstract"}
+
+
+def test_a_class_that_keeps_layers_is_a_module_whatever_it_derives_from(tmp_path: Path) -> None:
+    source = (
+        "from timm import Base\nclass Net(Base):\n    def __init__(self):\n        self.l = nn.Linear(2, 3)\n"
+        "    def forward(self, x):\n        return self.l(x)\n"
+    )
+    assert declared(tmp_path, {"a.py": HEAD + source}) == {"a:Net": TargetKind.MODULE}
+
+
+def test_static_methods_that_take_tensors_are_reached_by_their_class(tmp_path: Path) -> None:
+    source = (
+        "class Losses:\n    @staticmethod\n    def l1(x: Tensor, y: Tensor):\n        return (x - y).abs().mean()\n"
+        "    def bound(self, x: Tensor):\n        return x * 2\n"
+        "    @staticmethod\n    def count(x: Tensor):\n        return x.numel()\n"
+    )
+    assert declared(tmp_path, {"a.py": HEAD + source}) == {"a:Losses.l1": TargetKind.FUNCTION}
+
+
+def test_of_two_definitions_of_one_name_the_last_holds(tmp_path: Path) -> None:
+    source = "def f(x: Tensor):\n    return x\ndef f(x: Tensor, y: Tensor):\n    return x * y\n"
+    declared(tmp_path, {"a.py": HEAD + source})
+    (target,) = declare_targets(tmp_path, ["a.py"])
+    assert target.line == 8
+
+
+def test_an_expression_of_a_thousand_levels_is_eligible(tmp_path: Path) -> None:
+    source = "def f(x: Tensor):\n    return " + "-" * 1500 + "x\n"
+    assert declared(tmp_path, {"a.py": HEAD + source}) == {"a:f": TargetKind.FUNCTION}
