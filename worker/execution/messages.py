@@ -171,6 +171,14 @@ class CheckMessage(_Line):
     result: CheckReply
 
 
+class TargetWaitingMessage(_Line):
+    """The target is tried once more at the end of the batch; the reason holds if nothing comes of that."""
+
+    type: Literal["target_waiting"]
+    job: Word
+    not_run: NotRun
+
+
 class TargetFinishedMessage(_Line):
     """Nothing more comes for this target."""
 
@@ -217,6 +225,7 @@ Message = (
     | HarnessMessage
     | CheckStartedMessage
     | CheckMessage
+    | TargetWaitingMessage
     | TargetFinishedMessage
     | ExampleMessage
     | MinedMessage

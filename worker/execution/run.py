@@ -26,6 +26,7 @@ from worker.execution.messages import (
     RefusedLineError,
     TargetFinishedMessage,
     TargetStartedMessage,
+    TargetWaitingMessage,
     parse_line,
 )
 from worker.sandbox.launcher import Launcher
@@ -140,6 +141,7 @@ class _Relay:
         self._runnable: set[str] = set()
         self._checked: dict[str, set[str]] = {job.job: set() for job in batch.jobs}
         self._finished: set[str] = set()
+        self._waiting: dict[str, NotRun] = {}
         self._held: dict[str, list[Message]] = {}
         # A number and one reason, whatever is sent: 64 MiB of line ends would be 64 million reasons.
         self._refused = 0
@@ -159,11 +161,16 @@ class _Relay:
                 if self.ready is None:
                     self.ready = message
                     self._on_message(message)
-            case TargetStartedMessage(job=job) if job in self._jobs and job not in self._started:
-                self._started.add(job)
-                self._pass(job, message)
+            case TargetStartedMessage(job=job) if job in self._jobs:
+                self._waiting.pop(job, None)
+                if job not in self._started:
+                    self._started.add(job)
+                    self._pass(job, message)
+            case TargetWaitingMessage(job=job, not_run=not_run) if self._is_tried(job):
+                self._waiting[job] = not_run
             case HarnessMessage(job=job) if job in self._jobs and job not in self._harnessed | self._finished:
                 self._harnessed.add(job)
+                self._waiting.pop(job, None)
                 if message.harness is not None:
                     self._runnable.add(job)
                 self._pass(job, message)
@@ -171,6 +178,7 @@ class _Relay:
                 self._checked[job].add(result.check)
                 self._pass(job, CheckMessage(type="check", job=job, result=self._vetted(result)))
             case TargetFinishedMessage(job=job) if job in self._jobs and job not in self._finished:
+                self._waiting.pop(job, None)
                 self._complete(job)
                 self._finished.add(job)
                 self._pass(job, message)
@@ -178,7 +186,16 @@ class _Relay:
                 pass
 
     def flush(self, outcome: Outcome) -> None:
-        """Pass on what was held back until it was known whether the memory limit had killed a process."""
+        """Pass on what was held back until it was known whether the memory limit had killed a process.
+
+        A target that still waited for its second turn is not what ended the sandbox: what was known of it holds.
+        """
+        for job, not_run in self._waiting.items():
+            self._harnessed.add(job)
+            self._finished.add(job)
+            self._pass(job, HarnessMessage(type="harness", job=job, not_run=not_run))
+            self._pass(job, TargetFinishedMessage(type="target_finished", job=job))
+        self._waiting.clear()
         for messages in self._held.values():
             for message in messages:
                 self._on_message(_blame_memory(message) if outcome.oom_kills else message)
@@ -192,6 +209,10 @@ class _Relay:
             for job in self._jobs
             if job not in self._finished
         )
+
+    def _is_tried(self, job: str) -> bool:
+        """Whether the probe has begun with the target and not said yet whether it can be called."""
+        return job in self._started and job not in self._harnessed | self._finished
 
     def _is_expected(self, job: str, check: str) -> bool:
         entry = self._jobs.get(job)

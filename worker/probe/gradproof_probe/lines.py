@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from gradproof_probe.protocol import FOUND_BY, NOT_RUN_REASONS
+from gradproof_probe.request import Mined
 
 VERDICTS: Final = ("pass", "fail", "inconclusive", "skipped", "error")
 SOURCES: Final = ("declared", "mined", "synthesised")
@@ -22,6 +23,11 @@ WORD: Final = 100
 EVIDENCE: Final = 64 * 1024  # bytes of JSON
 HARNESS: Final = 512 * 1024  # bytes of JSON: within the limit of a line, which the supervisor must not break itself
 VARIANTS: Final = 12
+PARTS: Final = 200
+PART_CALLS: Final = 3
+INPUTS: Final = 64
+WORD_OF_PLACE: Final = 300
+REASON: Final = 500
 DEPTH: Final = 8
 ITEMS: Final = 500
 
@@ -57,7 +63,7 @@ def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
                 "source": harness["source"],
                 "grade": harness["grade"],
                 "constructor": _text(harness.get("constructor"), optional=True),
-                "inputs": [str(item)[:TEXT] for item in inputs[:64]] if isinstance(inputs, list) else [],
+                "inputs": [str(item)[:TEXT] for item in inputs[:INPUTS]] if isinstance(inputs, list) else [],
                 "provenance": _text(harness.get("provenance")),
                 "reason": _text(harness.get("reason"), optional=True),
                 "found_by": harness["found_by"] if harness.get("found_by") in FOUND_BY else "names",
@@ -72,11 +78,47 @@ def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def clean_parts(message: dict[str, Any], wanted: Collection[str]) -> dict[str, tuple[Mined, ...]]:
+    """How other targets were called while this one ran, of those that are `wanted`; empty if it makes no sense."""
+    parts = message.get("parts")
+    if not isinstance(parts, dict):
+        return {}
+    found = {
+        name: tuple(call for item in parts[name][:PART_CALLS] if (call := _part(item)) is not None)
+        for name in list(parts)[:PARTS]
+        if name in wanted and isinstance(parts[name], list)
+    }
+    return {name: calls for name, calls in found.items() if calls}
+
+
+def _part(value: Any) -> Mined | None:
+    """An expression is kept whole or not at all: half of one says something else, or nothing."""
+    if not isinstance(value, dict) or not isinstance(value.get("inputs"), list) or len(value["inputs"]) > INPUTS:
+        return None
+    constructor, inputs = value.get("constructor"), value["inputs"]
+    texts = [*inputs, *([] if constructor is None else [constructor])]
+    if not all(isinstance(text, str) and len(text) <= TEXT for text in texts):
+        return None
+    return Mined(constructor, tuple(inputs), _text(value.get("provenance"))[:WORD_OF_PLACE], "parent")
+
+
+def clean_fixes(message: dict[str, Any], asked: Collection[str]) -> dict[str, dict[str, Any]]:
+    """By fingerprint, whether a fix does what it is for."""
+    fixes = message.get("fix")
+    if not isinstance(fixes, dict):
+        return {}
+    return {
+        fingerprint: {"verified": fix.get("verified") is True, "reason": _text(fix.get("reason"))[:REASON]}
+        for fingerprint in asked
+        if isinstance(fix := fixes.get(fingerprint), dict)
+    }
+
+
 def _variants(value: Any) -> list[dict[str, Any]]:
     return [
         {
             "constructor": _text(item.get("constructor"), optional=True),
-            "inputs": [str(text)[:TEXT] for text in item["inputs"][:64]],
+            "inputs": [str(text)[:TEXT] for text in item["inputs"][:INPUTS]],
             "option": _text(item.get("option"))[:WORD],
         }
         for item in (value[:VARIANTS] if isinstance(value, list) else ())

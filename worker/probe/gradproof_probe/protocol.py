@@ -7,7 +7,7 @@ on a file descriptor. Everything the probe writes is untrusted text to its paren
 Request (`/job/request.json`)::
 
     {"protocol": 1, "source_root": "/source", "device": "cpu" | "cuda" | "sim", "seed": 0, "isolated": true,
-     "limits": {"harness_s": 20, "check_s": 60, "target_s": 180, "inductor_s": 60},
+     "limits": {"harness_s": 20, "check_s": 60, "target_s": 180, "inductor_s": 60, "batch_s": 0},
      "tolerances": {"gradcheck_rtol": …},
      "batch": [{"job": "<id>",
                 "target": {"name": "pkg.a:Norm", "kind": "module", "path": "pkg/a.py", "line": 3,
@@ -31,8 +31,12 @@ Answers, in order; `job` repeats the id of the batch entry::
     {"type": "check", "job": "…", "result": {"check": "gradcheck", "verdict": "fail", "device": "cpu",
         "summary": "…", "diagnosis": {"cause": "scaled_gradient", "text": "…", "numbers": {…}} | null,
         "path": "pkg/a.py" | null, "line": 3 | null, "evidence": {…}, "repro": "…" | null, "duration_s": 0.01}}
+    {"type": "target_waiting", "job": "…", "not_run": {"reason": "inputs unsolved", "detail": "…"}}
     {"type": "target_finished", "job": "…"}
     {"type": "done"}
+
+`target_waiting` stands between two `target_started` of an entry that is tried once more at the end of the batch, in
+case the others show how it is called; its `harness` line is only said then. Its reason holds if nothing comes after it.
 
 A request may ask for the repository's own examples to be run instead, with `"mine"` in the place of `"batch"`::
 
@@ -48,6 +52,10 @@ and is answered between `ready` and `done` by one line for each example and for 
 Between its own process and the supervisor alone, a target that runs tells how its parts were called::
 
     {"type": "parts", "parts": {"pkg.a:Inner": [{"constructor": …, "inputs": […], "provenance": …}]}}
+
+and one that runs a fixed source tells what became of the suspicions that the fix is for::
+
+    {"type": "fix", "fix": {"<fingerprint>": {"verified": true, "reason": "…"}}}
 
 `not_run.reason` is one of `NOT_RUN_REASONS`: a few stable words that are counted over targets.
 """
@@ -92,4 +100,7 @@ NOT_RUN_REASONS: Final = (
     "crashed",
     "timed out",
     "out of memory",
+    "budget spent",
 )
+# What other targets of the batch may mend, by showing how this one is called.
+UNSOLVED: Final = ("constructor unsolved", "inputs unsolved")

@@ -20,13 +20,17 @@ MOST_MINED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ProbeLimits:
-    """Wall-clock seconds. `inductor_s` is shared by the whole batch, the others hold per target or per check."""
+    """Wall-clock seconds. `inductor_s` is shared by the whole batch, the others hold per target or per check.
+
+    After `batch_s` no further target is begun; 0: there is no such limit.
+    """
 
     harness_s: float = 20.0
     check_s: float = 60.0
     target_s: float = 180.0
     inductor_s: float = 60.0
     import_s: float = 30.0
+    batch_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

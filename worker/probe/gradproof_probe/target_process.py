@@ -6,59 +6,74 @@ no backward pass itself, so that each child forks from a process without autogra
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, import_target
-from gradproof_probe.lines import not_run_line
-from gradproof_probe.missing_modules import install, loaded
-from gradproof_probe.processes import End, LineWriter, signal_name, watch
+from gradproof_probe.answers import listen, settle_in
+from gradproof_probe.check_runs import CheckRuns
+from gradproof_probe.importing import NotRunnableError, Resolved, import_target
+from gradproof_probe.lines import PART_CALLS, PARTS, TEXT, not_run_line
+from gradproof_probe.missing_modules import loaded
+from gradproof_probe.processes import End, LineWriter
 from gradproof_probe.request import Entry, Request
 from gradproof_probe.target_budget import Budget
 
 if TYPE_CHECKING:  # torch is imported by the parent alone
     from gradproof_probe.harness.recipe import Recipe
 
+# One more call of a target that has just been called: what it takes beyond that is somebody else's time.
+PARTS_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a target's process is given by its batch.
+
+    `stand_ins` are the third-party modules known to be missing (see `missing_modules`). `wanted` are other targets
+    whose calls are of interest, should this one make any.
+    """
+
+    scratch: Path
+    budget: Budget
+    stand_ins: Collection[str] = ()
+    wanted: Collection[str] = ()
+
 
 def run_target(
-    request: Request,
-    entry: Entry,
-    scratch: Path,
-    budget: Budget,
-    target_deadline: float,
-    writer: LineWriter,
-    stand_ins: Collection[str] = (),
+    request: Request, entry: Entry, around: Surroundings, target_deadline: float, writer: LineWriter
 ) -> None:
-    """Say `imported`, `harness`, then `check_started` and `check` for each check; the supervisor adds the job.
+    """Say `imported`, `harness`, perhaps `parts`, then `check_started` and `check` for each check.
 
-    `stand_ins` are the third-party modules known to be missing (see `missing_modules`).
+    The supervisor adds the job.
     """
-    home = scratch / f"target-{os.getpid()}"
-    home.mkdir()
-    os.chdir(home)
-    os.environ["TMPDIR"] = os.environ["HOME"] = str(home)
-    install(stand_ins)
+    settle_in(around.scratch, around.stand_ins)
     try:
         resolved = import_target(request.source_root, entry.target)
     except NotRunnableError as error:
         writer.write({**not_run_line(error.reason, error.detail), "missing": error.missing})
         return
     writer.write({"type": "imported"})
-    recipe = _find_harness(request, entry, resolved, target_deadline, writer)
+    recipe = _find_harness(request, entry, resolved, around.wanted, target_deadline, writer)
     if recipe is None:
         return
-    for check in dict.fromkeys(entry.checks):
+    runs = CheckRuns(request, entry, resolved, around.budget, target_deadline)
+    checks = list(dict.fromkeys(entry.checks))
+    for position, check in enumerate(checks, 1):
         writer.write({"type": "check_started", "check": check})
-        writer.write(_run_check(request, entry, resolved, recipe, check, budget, target_deadline))
+        writer.write(runs.answer(recipe, check, later=len(checks) - position))
 
 
 def _find_harness(
-    request: Request, entry: Entry, resolved: Resolved, target_deadline: float, writer: LineWriter
+    request: Request,
+    entry: Entry,
+    resolved: Resolved,
+    wanted: Collection[str],
+    target_deadline: float,
+    writer: LineWriter,
 ) -> dict[str, Any] | None:
     """The recipe as the child gave it (wire form), after passing it on; None if there is none."""
     deadline = min(time.monotonic() + request.limits.harness_s, target_deadline)
@@ -71,11 +86,19 @@ def _find_harness(
 
         try:
             # A second of the limit is kept for saying what was found: a killed child says nothing.
-            tell(find_recipe(resolved, entry.declared, seed=request.seed, deadline=deadline - 1.0, found=tell))
+            until = deadline - 1.0
+            recipe = find_recipe(
+                resolved, entry.declared, mined=entry.mined, seed=request.seed, deadline=until, found=tell
+            )
         except NotRunnableError as error:
             child.write(not_run_line(error.reason, error.detail))
+            return
+        tell(recipe)
+        if wanted and entry.target.kind == "module":
+            child.write({"type": "parts", "parts": _parts(request, resolved, recipe, wanted)})
 
-    message, end = _listen(work, deadline)
+    said, end = listen(work, deadline + PARTS_S)
+    message = said.get("harness")
     if message is None:
         message = not_run_line(_reason(end), f"looking for inputs {end.describe()}{_words(end)}")
     harness = message.get("harness")
@@ -85,108 +108,35 @@ def _find_harness(
             f"{harness.get('provenance', '')}; not installed, imported as a stand-in: {', '.join(missing)}"
         )
     writer.write(message)
+    if isinstance(harness, dict) and "parts" in said:
+        writer.write(said["parts"])
     return harness if isinstance(harness, dict) else None
 
 
-def _run_check(
-    request: Request,
-    entry: Entry,
-    resolved: Resolved,
-    recipe: dict[str, Any],
-    check: str,
-    budget: Budget,
-    target_deadline: float,
-) -> dict[str, Any]:
-    started = time.monotonic()
-    if started >= target_deadline:
-        summary = f"not run: the checks before it used up the target's {request.limits.target_s:g} s"
-        return {"type": "check", "result": _plain_error(request, entry, check, summary, {}, 0.0)}
-    extra = budget.inductor_s if check == "compile_equivalence" else 0.0
-    deadline = min(started + request.limits.check_s + extra, target_deadline)
+def _parts(
+    request: Request, resolved: Resolved, recipe: Recipe, wanted: Collection[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """How the wanted targets are called while this one runs; nothing if it does not come through."""
+    from gradproof_probe.harness.recipe import build
+    from gradproof_probe.harness.trial import time_limit
+    from gradproof_probe.mining.parts import record_parts
 
-    def work(child: LineWriter) -> None:
-        from gradproof_probe.checks import find_check
-        from gradproof_probe.checks.base import CheckContext
-        from gradproof_probe.harness.recipe import Recipe
+    def run() -> None:
+        built = build(resolved, recipe, seed=request.seed)
+        built.call(*built.args, **built.kwargs)
 
-        context = CheckContext(
-            resolved=resolved,
-            recipe=Recipe.from_wire(recipe),
-            source_root=request.source_root,
-            device=request.device,
-            seed=request.seed,
-            # What a check may use of its limit; the rest is for its last evaluation to end and for writing.
-            deadline=started + 0.8 * (deadline - started),
-            inductor_s=budget.inductor_s,
-            tolerances=request.tolerances,
-            hypotheses=entry.hypotheses,
-        )
-        try:
-            known = find_check(check)
-        except KeyError:
-            summary = f"this version of the probe has no check {check!r}"
-            child.write({"type": "check", "result": _plain_error(request, entry, check, summary, {}, 0.0)})
-            return
-        try:
-            result = known.run(context)
-        except BaseException as error:  # a check promises not to raise: if it does, it is our fault, and said so
-            import traceback
-
-            traceback.print_exc()
-            summary = f"the check itself failed: {describe_error(error)}"
-            child.write({"type": "check", "result": _plain_error(request, entry, check, summary, {}, 0.0)})
-            return
-        child.write({"type": "check", "result": result.to_wire(check, time.monotonic() - started)})
-
-    message, end = _listen(work, deadline)
-    took = time.monotonic() - started
-    if message is None:
-        evidence = {"stdout_tail": end.stdout_tail[-1000:], "stderr_tail": end.stderr_tail[-1000:]}
-        if end.signal is not None:
-            evidence["signal"] = signal_name(end.signal)
-        message = {
-            "type": "check",
-            "result": _plain_error(request, entry, check, f"the check's process {end.describe()}", evidence, took),
-        }
-    elif isinstance(message.get("result"), dict) and message["result"].get("verdict") == "error" and end.stderr_tail:
-        message["result"].setdefault("evidence", {})["stderr_tail"] = end.stderr_tail[-2000:]
-    if check == "compile_equivalence":
-        evidence_used = (message.get("result") or {}).get("evidence") or {}
-        message["inductor_used_s"] = evidence_used.get("inductor_s", 0.0)
-    return message
-
-
-def _plain_error(
-    request: Request, entry: Entry, check: str, summary: str, evidence: dict[str, Any], took: float
-) -> dict[str, Any]:
-    return {
-        "check": check,
-        "verdict": "error",
-        "device": "cuda" if check == "device_compare" and request.device == "cuda" else "cpu",
-        "summary": summary,
-        "diagnosis": None,
-        "path": entry.target.path,
-        "line": entry.target.line,
-        "evidence": evidence,
-        "repro": None,
-        "duration_s": round(took, 4),
+    try:
+        with time_limit(PARTS_S):
+            found = record_parts(run, request.source_root)
+    except Exception:
+        return {}
+    # What is too long for a line is dropped, not cut: half an expression says something else.
+    short = {
+        name: [call for call in calls if sum(map(len, call["inputs"])) <= TEXT][:PART_CALLS]
+        for name, calls in found.items()
+        if name in wanted
     }
-
-
-def _listen(work: Callable[[LineWriter], None], deadline: float) -> tuple[dict[str, Any] | None, End]:
-    """The last JSON object that the child said, and how it ended."""
-    said: list[dict[str, Any]] = []
-
-    def hear(line: bytes) -> None:
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(value, dict):
-            said[:] = [value]
-
-    end = watch(work, deadline=lambda: deadline, on_line=hear)
-    return (said[0] if said else None), end
+    return dict(list(short.items())[:PARTS])
 
 
 def _reason(end: End) -> str:
