@@ -1,4 +1,4 @@
-"""What importing a file brings about beside definitions: work that is done, arguments that are read, what it needs.
+"""What importing a file brings about beside definitions: work that is done, arguments that are read.
 
 Text is read, nothing is imported. This module must not know other files.
 """
@@ -6,7 +6,6 @@ Text is read, nothing is imported. This module must not know other files.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -64,22 +63,8 @@ def habits_of(file: FileContext) -> tuple[Habit, ...]:
     return tuple(found)
 
 
-def needed_by(file: FileContext) -> tuple[str, ...]:
-    """Top-level names that are imported when the file is, neither optional nor of the standard library."""
-    wanted: set[str] = set()
-    for statement in _at_import(file.tree, guarded=False):
-        if isinstance(statement, ast.Import):
-            wanted |= {alias.name.partition(".")[0] for alias in statement.names}
-        elif isinstance(statement, ast.ImportFrom) and statement.level == 0 and statement.module:
-            wanted.add(statement.module.partition(".")[0])
-    return tuple(sorted(wanted - sys.stdlib_module_names))
-
-
-def _at_import(tree: ast.Module, *, guarded: bool = True) -> Iterator[ast.stmt]:
-    """The statements that run at import, but for main guards and what only type checkers read.
-
-    `guarded`: also those inside `try`.
-    """
+def _at_import(tree: ast.Module) -> Iterator[ast.stmt]:
+    """The statements that run at import, but for main guards and what only type checkers read."""
     pending: list[ast.stmt] = list(reversed(tree.body))
     while pending:
         statement = pending.pop()
@@ -89,8 +74,7 @@ def _at_import(tree: ast.Module, *, guarded: bool = True) -> Iterator[ast.stmt]:
                 continue
             pending.extend(reversed([*statement.body, *statement.orelse]))
         elif isinstance(statement, ast.Try):
-            if guarded:
-                pending.extend(reversed([*statement.body, *statement.orelse, *statement.finalbody]))
+            pending.extend(reversed([*statement.body, *statement.orelse, *statement.finalbody]))
         elif isinstance(statement, ast.With):
             pending.extend(reversed(statement.body))
         else:

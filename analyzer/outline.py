@@ -15,7 +15,7 @@ from typing import Final
 from analyzer import eligibility
 from analyzer.annotations import annotation_names, is_tensor_name
 from analyzer.context import FileContext
-from analyzer.import_habits import Habit, habits_of, needed_by
+from analyzer.import_habits import Habit, habits_of
 from analyzer.references import DefinitionOutline, definitions_of
 from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
 from analyzer.tensor_flow import CREATORS, flow_of, takes_arrays
@@ -93,7 +93,7 @@ class Outline:
     """One file.
 
     `loads` are the dotted names that it imports anywhere, relative ones with their dots; `dynamic`: it also imports by
-    names that are computed. `needs` are the top-level names without which it can't be imported.
+    names that are computed.
     """
 
     path: str
@@ -105,7 +105,6 @@ class Outline:
     loads: tuple[str, ...] = ()
     dynamic: bool = False
     digest: str = ""
-    needs: tuple[str, ...] = ()
     habits: tuple[Habit, ...] = ()
 
 
@@ -131,7 +130,6 @@ def outline_of(file: FileContext) -> Outline:
         loads=tuple(sorted(_loads(file))),
         dynamic=bool(file.calls(*_DYNAMIC_IMPORTS)),
         digest=hashlib.sha256(file.text.encode("utf-8", "surrogatepass")).hexdigest(),
-        needs=needed_by(file),
         habits=habits_of(file),
     )
 

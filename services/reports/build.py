@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from analyzer import eligibility
 from analyzer.findings import Suppression
 from services.findings.model import SettledFinding, TargetResult
 from services.reports.document import (
@@ -29,7 +30,10 @@ from services.reports.document import (
     TargetInfo,
     Tool,
 )
+from services.reports.missing import missing_packages
 
+# What the source rules out, and what the probe finds to give nothing to differentiate.
+_NOT_ELIGIBLE = frozenset({*eligibility.REASONS, "no differentiable output"})
 # Where a rule is explained when no server is at hand: the page generated from the same docstring.
 _DOCUMENTATION = "docs/rules"
 
@@ -67,27 +71,34 @@ def build_report(
         targets=target_infos,
         baseline=baseline,
         examples=list(examples),
+        missing=missing_packages(target_infos),
         plan=plan,
         summary=summarise(finding_infos, target_infos, suppressed=len(suppressions)),
     )
 
 
 def summarise(findings: Iterable[FindingInfo], targets: Sequence[TargetInfo], *, suppressed: int) -> Summary:
-    """The counts. A target was run if at least one check of it was started."""
-    ran = [target for target in targets if target.not_run_reason is None and target.checks]
+    """The counts. A target was run if at least one check of it was started.
+
+    What can have no gradient, by its source or as the probe found out, is counted apart and not held against the rate.
+    """
+    apart = Counter(target.not_run_reason for target in targets if target.not_run_reason in _NOT_ELIGIBLE)
+    counted = [target for target in targets if target.not_run_reason not in _NOT_ELIGIBLE]
+    ran = [target for target in counted if target.not_run_reason is None and target.checks]
     return Summary(
         findings=dict(Counter(finding.severity for finding in findings)),
         checks=dict(Counter(check.verdict for target in targets for check in target.checks)),
         targets=TargetCounts(
-            found=len(targets),
+            found=len(counted),
             run=len(ran),
             not_run=dict(
                 Counter(
                     target.not_run_reason or "not asked for"
-                    for target in targets
+                    for target in counted
                     if target.not_run_reason is not None or not target.checks
                 )
             ),
+            not_eligible={str(reason): number for reason, number in apart.items()},
         ),
         suppressed=suppressed,
     )
@@ -99,7 +110,7 @@ def _finding(settled: SettledFinding, public_url: str | None) -> FindingInfo:
         fingerprint=finding.fingerprint,
         rule=finding.rule,
         name=finding.name,
-        severity=finding.severity.value,
+        severity=settled.severity.value,
         confidence=finding.confidence.value,
         path=finding.region.path,
         start_line=finding.region.start_line,
@@ -157,13 +168,16 @@ def _suppression(suppression: Suppression) -> SuppressionInfo:
 
 def _target(target: TargetResult) -> TargetInfo:
     declaration = target.declaration
+    reason, detail = target.not_run_reason, target.not_run_detail
+    if reason is None and declaration.why_not and target.harness is None and not target.checks:
+        reason, detail = declaration.why_not, "told from its source"
     return TargetInfo(
         name=declaration.name,
         kind=declaration.kind.value,
         path=declaration.path,
         line=declaration.line,
         harness=target.harness,
-        not_run_reason=target.not_run_reason,
-        not_run_detail=target.not_run_detail,
+        not_run_reason=reason,
+        not_run_detail=detail,
         checks=list(target.checks),
     )

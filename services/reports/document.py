@@ -209,9 +209,20 @@ class PlanInfo(Document):
 
 
 class TargetCounts(Document):
-    found: int
+    found: int = Field(description="what was to be run; what has no gradient to look at is counted in not_eligible")
     run: int
     not_run: dict[str, int] = {}
+    not_eligible: dict[str, int] = Field(default={}, description="public things that are no targets, by reason")
+
+
+class MissingPackage(Document):
+    """Something that targets import and that the interpreter of the run lacks."""
+
+    model_config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
+
+    imported: str = Field(alias="import", description="the top-level name that is imported")
+    package: str = Field(description="what to install, by its name on PyPI")
+    targets: int = Field(description="how many targets were not run because of it")
 
 
 class Summary(Document):
@@ -252,4 +263,5 @@ class Report(Document):
     summary: Summary
     baseline: BaselineInfo | None = None
     examples: list[ExampleInfo] = []
+    missing: list[MissingPackage] = Field(default=[], description="packages that would mend what could not be imported")
     plan: PlanInfo | None = Field(default=None, description="null when nothing was to be run")

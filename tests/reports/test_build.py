@@ -13,7 +13,12 @@ def test_the_counts_add_up() -> None:
     report = rich_report()
     assert report.summary.findings == {"warning": 1, "error": 1}
     assert report.summary.checks == {"fail": 1, "pass": 2, "skipped": 1}
-    assert report.summary.targets.model_dump() == {"found": 3, "run": 2, "not_run": {"constructor unsolved": 1}}
+    assert report.summary.targets.model_dump() == {
+        "found": 3,
+        "run": 2,
+        "not_run": {"constructor unsolved": 1},
+        "not_eligible": {},
+    }
     assert report.summary.suppressed == 1
 
 

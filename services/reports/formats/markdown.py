@@ -104,6 +104,9 @@ def _head(report: Report) -> str:
         f"Findings: {severities} ({counts.suppressed} suppressed in source). Checks: {checks}. "
         f"Targets: {counts.targets.run} of {counts.targets.found} run.",
     ]
+    if report.missing:
+        lacking = ", ".join(f"{code(item.package)} ({item.targets})" for item in report.missing)
+        lines += ["", f"Missing packages, with the targets that lack them: {lacking}."]
     if report.analysis.reason:
         lines += ["", f"The analysis is {report.analysis.status}: {text(report.analysis.reason)}"]
     return "\n".join(lines)

@@ -88,7 +88,7 @@ class _Writer:
         ) or [indent.rstrip()]
 
     def write(self, report: Report) -> Iterable[str]:
-        for section in (self.findings, self.failures, self.table, self.not_run):
+        for section in (self.findings, self.failures, self.table, self.not_run, self.missing):
             lines = list(section(report))
             if lines:
                 yield from lines
@@ -258,6 +258,15 @@ class _Writer:
             ],
         )
 
+    def missing(self, report: Report) -> Iterable[str]:
+        if not report.missing:
+            return
+        yield self.heading("Missing packages")
+        for item in report.missing:
+            name = one_line(item.imported)
+            imported = "" if item.imported == item.package else f" (imported as {name})"
+            yield from self.wrap(f"{one_line(item.package)}{imported}: {_counted(item.targets, 'target')}", "  ")
+
     def _named(self, heading: str, items: Sequence[tuple[str, str]]) -> Iterable[str]:
         if not items:
             return
@@ -309,6 +318,8 @@ class _Writer:
             )
             if report.tool.torch:
                 ran += f"; torch {report.tool.torch} on {', '.join(report.tool.devices)}"
+            if summary.targets.not_eligible:
+                ran += f"; {_counted(sum(summary.targets.not_eligible.values()), 'other')} without a gradient"
             yield from self.wrap(ran, "")
         elif summary.targets.found:
             yield from self.wrap(f"nothing was run; {_counted(summary.targets.found, 'target')} could be", "")
