@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -18,7 +17,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
-from gradproof_probe.harness.any_rank import integer_of
+from gradproof_probe.harness.any_rank import integer_of, source_tree
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.rewriting import WrittenTensor
 from gradproof_probe.harness.shapes import source_hints
@@ -118,14 +117,6 @@ def _has_setup_context(function: Any) -> bool:
     return getattr(function, "setup_context", None) is not torch.autograd.Function.setup_context
 
 
-def source_tree(function: Callable[..., Any]) -> ast.AST | None:
-    """The parsed source, or None where there is none to read."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError, ValueError, RecursionError):
-        return None
-
-
 # ------------------------------------------------------------------------------------------------------------ layers
 
 
@@ -208,19 +199,24 @@ def _of_layer(layer: nn.Module) -> _Told | None:
 
 
 def _source(function: Callable[..., Any], tree: ast.AST | None, names: list[str]) -> Iterator[Evidence]:
-    for name, hint in source_hints(function).items():
-        if hint.rank is not None and name in names:
-            yield Evidence("source", name, ranks=(hint.rank,), said=f"{hint.rank} axes are taken apart")
+    """Axes that are taken apart, named or used. Branches may speak of several ranks, so that only one is certain."""
+    exact: dict[str, set[int]] = {
+        name: {hint.rank} for name, hint in source_hints(function).items() if hint.rank is not None
+    }
     least: dict[str, int] = {}
     for node in ast.walk(tree) if tree is not None else ():
-        for name, rank, exact in _axes_used(node):
-            if name in names and exact:
-                yield Evidence("source", name, ranks=(rank,), said=f"{rank} axes are named")
-            elif name in names:
+        for name, rank, is_exact in _axes_used(node):
+            if is_exact:
+                exact.setdefault(name, set()).add(rank)
+            else:
                 least[name] = max(least.get(name, 0), rank)
-    for name, rank in least.items():
-        if rank >= 2:
-            yield Evidence("source", name, least_rank=rank, said=f"its axis {rank} is used")
+    for name in names:
+        if name in exact:
+            ranks = tuple(sorted(exact[name]))
+            said = f"{' or '.join(map(str, ranks))} axes are taken apart"
+            yield Evidence("source", name, ranks=ranks, sure=len(ranks) == 1, said=said)
+        elif least.get(name, 0) >= 2:
+            yield Evidence("source", name, least_rank=least[name], sure=False, said=f"its axis {least[name]} is used")
 
 
 def _axes_used(node: ast.AST) -> Iterator[tuple[str, int, bool]]:
@@ -242,22 +238,29 @@ def _axes_used(node: ast.AST) -> Iterator[tuple[str, int, bool]]:
         yield from _axes_of_call(node, node.func)
 
 
+_ALONG_AXES: Final = frozenset(
+    {"transpose", "swapaxes", "size", "flatten", "mean", "sum", "softmax", "log_softmax", "unbind", "cumsum", "var"}
+)
+
+
 def _axes_of_call(node: ast.Call, function: ast.Attribute) -> Iterator[tuple[str, int, bool]]:
-    owner = function.value.id if isinstance(function.value, ast.Name) else None
-    numbers = [value for item in node.args if (value := integer_of(item)) is not None]
-    if owner is None:
+    if not isinstance(function.value, ast.Name):
         return
-    if function.attr == "permute" and len(numbers) == len(node.args) and len(numbers) > 1:
+    owner, given = function.value.id, list(node.args)
+    if owner in ("torch", "F") and given and isinstance(given[0], ast.Name):
+        owner, given = given[0].id, given[1:]
+    numbers = [number for item in given for number in _integers(item)]
+    named = [number for item in node.keywords if item.arg in ("dim", "axis") for number in _integers(item.value)]
+    if function.attr == "permute" and len(numbers) == len(given) > 1:
         yield owner, len(numbers), True
-    elif function.attr in ("transpose", "size", "flatten", "mean", "sum", "softmax", "unbind", "swapaxes") and numbers:
-        yield owner, max(number + 1 if number >= 0 else -number for number in numbers), False
-    elif owner in ("torch", "F") and node.args and isinstance(node.args[0], ast.Name):
-        numbers = [value for item in node.args[1:] if (value := integer_of(item)) is not None]
-        numbers += [
-            value for item in node.keywords if item.arg == "dim" and (value := integer_of(item.value)) is not None
-        ]
-        if numbers and function.attr in ("transpose", "flatten", "softmax", "log_softmax", "sum", "mean", "cumsum"):
-            yield node.args[0].id, max(number + 1 if number >= 0 else -number for number in numbers), False
+    elif named or (numbers and function.attr in _ALONG_AXES):
+        axes = [*named, *(numbers if function.attr in _ALONG_AXES else ())]
+        yield owner, max(number + 1 if number >= 0 else -number for number in axes), False
+
+
+def _integers(node: ast.expr) -> list[int]:
+    items = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+    return [number for item in items if (number := integer_of(item)) is not None]
 
 
 # ------------------------------------------------------------------------------------------------------------- words
@@ -267,18 +270,41 @@ _CROSSED: Final = r"\b((?:[A-Z]|\d+)(?:\s?[x\u00d7]\s?(?:[A-Z]|\d+)){1,5})\b"
 _OPEN: Final = re.compile(r"\*|\.\.\.|\\dots|\bany\b", re.IGNORECASE)
 
 
-def axes_in(text: str) -> int | Literal["open"] | None:
-    """How many axes the first shape in a text has, `(B, C, H, W)` or `BxCxHxW`; "open" with an ellipsis."""
+@dataclass(frozen=True, slots=True)
+class WrittenShape:
+    """A shape in a text: how many axes it names, whether others may stand before them, and the sizes it says."""
+
+    axes: int
+    is_open: bool
+    sizes: tuple[tuple[int, int], ...]
+
+    def evidence(self, argument: str, said: str) -> Evidence:
+        ranks = () if self.is_open else (self.axes,)
+        return Evidence("words", argument, ranks=ranks, least_rank=self.axes, sizes=self.sizes, said=said)
+
+
+def shape_in(text: str) -> WrittenShape | None:
+    """The first shape in a text, `(B, C, H, W)`, `(*, 3)` or `BxCxHxW`."""
     written = re.search(_AXES, text)
     crossed = re.search(_CROSSED, text)
     if written is not None and (crossed is None or written.start() < crossed.start()):
-        items = written[1].split(",")
-        if _OPEN.search(written[1]):
-            return "open"
-        return len(items) if all(_names_axis(item) for item in items) else None
+        items = [item.strip() for item in written[1].split(",")]
+        named = [item for item in items if not _OPEN.search(item)]
+        if not all(_names_axis(item) for item in named):
+            return None
+        is_open = len(named) < len(items)
+        # Counted from the end: what is open stands in front, and where it doesn't, nothing can be said.
+        if is_open and not _OPEN.search(items[0]):
+            return WrittenShape(len(named), is_open=True, sizes=())
+        return WrittenShape(len(named), is_open=is_open, sizes=_sizes_of(named))
     if crossed is not None:
-        return len(re.split(r"\s?[x\u00d7]\s?", crossed[1]))
+        items = re.split(r"\s?[x\u00d7]\s?", crossed[1])
+        return WrittenShape(len(items), is_open=False, sizes=_sizes_of(items))
     return None
+
+
+def _sizes_of(items: list[str]) -> tuple[tuple[int, int], ...]:
+    return tuple((index - len(items), int(item)) for index, item in enumerate(items) if item.isdecimal())
 
 
 def _names_axis(text: str) -> bool:
@@ -305,9 +331,9 @@ def _words(text: str, parameters: list[inspect.Parameter]) -> Iterator[Evidence]
                 if not following.strip() or len(following) - len(following.lstrip()) <= indent:
                     break
                 block.append(following)
-            axes = axes_in(" ".join(block))
-            if isinstance(axes, int):
-                yield Evidence("words", parameter.name, ranks=(axes,), said="its docstring")
+            shape = shape_in(" ".join(block))
+            if shape is not None:
+                yield shape.evidence(parameter.name, "its docstring")
             break
 
 
@@ -325,9 +351,9 @@ def _comments(function: Callable[..., Any], parameters: list[inspect.Parameter])
                 continue
             beside = re.fullmatch(rf"\s*{name}\s*(:.*|=.*|,)?\s*,?\s*", code)
             told = re.match(rf"\s*`?{name}`?\s*(?::|=|is|has|\.shape|shape)", comment)
-            axes = axes_in(comment) if beside or told else None
-            if isinstance(axes, int):
-                yield Evidence("words", parameter.name, ranks=(axes,), said="a comment beside it")
+            shape = shape_in(comment) if beside or told else None
+            if shape is not None:
+                yield shape.evidence(parameter.name, "a comment beside it")
                 break
 
 

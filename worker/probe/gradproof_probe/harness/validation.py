@@ -13,7 +13,8 @@ C   Guessed: it runs, and nothing more is known. What is missing stands in the p
 The routes (`evidence.Route`): the layers of the built module; the code of the call (axes taken apart, named or
 indexed, einops patterns); its documentation (docstring, shape comments); its annotation (jaxtyping); the call by
 another target of the repository in whose run it was recorded; a size that an error asked for; that no other number of
-axes runs; that any number of axes runs and the code names none. The last two are found here, by running.
+axes runs; that other numbers of axes run as well, where the code names none from the front. The last two are found
+here, by running.
 
 What is given (A) is shown as it was given. In what was inferred, equal sizes are made different wherever it still
 runs, so that a transposition can't hide. This module must not look for a recipe that runs: that is `synthesis`.
@@ -30,7 +31,7 @@ from typing import Final
 
 import torch
 
-from gradproof_probe.harness.any_rank import names_no_axis
+from gradproof_probe.harness.any_rank import names_no_leading_axis
 from gradproof_probe.harness.code import as_code
 from gradproof_probe.harness.evidence import (
     ROUTE_WORDS,
@@ -38,7 +39,6 @@ from gradproof_probe.harness.evidence import (
     called_function,
     called_parameters,
     read_evidence,
-    source_tree,
 )
 from gradproof_probe.harness.recipe import Built, ExpressionError, Grade, Recipe, caller, construct, make_inputs
 from gradproof_probe.harness.rewriting import Shape, WrittenTensor, with_shapes, written_tensors
@@ -192,11 +192,17 @@ def _others(size: int, *, batch: bool) -> list[int]:
 def _together(
     tensors: Sequence[WrittenTensor], first: WrittenTensor, axis: int, size: int
 ) -> Iterator[dict[tuple[int, int], Shape]]:
-    """Ways to change one axis: with the same axis of all tensors, with every axis of that size, alone."""
+    """Ways to change one axis: with the same axis of all tensors, as counted from either end, with all of its size,
+    alone.
+    """
     before = first.shape[axis]
 
     def same_axis(tensor: WrittenTensor) -> set[int]:
         return {axis} if axis < len(tensor.shape) and tensor.shape[axis] == before else set()
+
+    def same_from_the_end(tensor: WrittenTensor) -> set[int]:
+        own = axis - len(first.shape) + len(tensor.shape)
+        return {own} if own >= 0 and tensor.shape[own] == before else set()
 
     def same_size(tensor: WrittenTensor) -> set[int]:
         return {index for index, value in enumerate(tensor.shape) if value == before}
@@ -205,7 +211,7 @@ def _together(
         return {axis} if tensor is first else set()
 
     seen: list[dict[tuple[int, int], Shape]] = []
-    for way in (same_axis, same_size, alone):
+    for way in (same_axis, same_from_the_end, same_size, alone):
         shapes = {
             (tensor.position, tensor.place): tuple(
                 size if index in axes else value for index, value in enumerate(tensor.shape)
@@ -283,7 +289,7 @@ def _grade(runs: _Runs, recipe: Recipe, found: _Findings, routes: Sequence[Evide
     parameters = called_parameters(runs.resolved, function)
     names = _names(recipe, parameters)
     read = [*read_evidence(runs.resolved, runs.instance, function, parameters), *routes]
-    is_plain = names_no_axis(source_tree(function))
+    is_plain = names_no_leading_axis(function, runs.instance)
     agreed: list[str] = []
     for number, tensor in enumerate(tensors):
         if number and (not tensor.is_float or tensor.place):
@@ -326,13 +332,9 @@ def _by_running(
         return []
     if not any(outcomes):
         return [Evidence("refusal", name, ranks=(rank,), said=f"neither {rank - 1} nor {rank + 1} axes run")]
-    if all(outcomes) and plain:
-        # Both are needed, reading and running: they are two routes.
-        anything = tuple(range(1, rank + 2))
-        return [
-            Evidence("free", name, ranks=anything, said="other numbers of axes run as well"),
-            Evidence("source", name, said="no axis is named"),
-        ]
+    if all(outcomes):
+        found = [Evidence("free", name, ranks=tuple(range(rank + 2)), said="other numbers of axes run as well")]
+        return [*found, Evidence("source", name, said="it counts no axis from the front")] if plain else found
     return []
 
 
