@@ -78,25 +78,31 @@ class Gradcheck(Check):
             ).examine("first_order")
             return placed(found, resolved.value, context.source_root)
         make = experiment_maker(context)
-        found = self._whole(context, make)
+        found = self._whole(context)
         if found.verdict == "pass" and time.monotonic() < context.deadline and depends_on_mode(make):
-            evaluating = self._whole(context, experiment_maker(context, evaluating=True))
+            evaluating = self._whole(context, evaluating=True)
             if evaluating.verdict == "fail":
                 text = f"in eval mode, unlike in train mode, {evaluating.text}"
                 return replace(evaluating, text=text, evidence={**evaluating.evidence, "mode": "eval"})
             found.evidence["modes"] = ["train", f"eval: {evaluating.verdict}"]
         return found
 
-    def _whole(self, context: CheckContext, make: Make) -> Examination:
+    def _whole(self, context: CheckContext, *, evaluating: bool = False) -> Examination:
         """A module or a function in one mode."""
+        make = experiment_maker(context, evaluating=evaluating)
         found = Examiner(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).examine()
         if found.verdict in ("pass", "inconclusive"):
             fault = self._deeper(context, make)
             if fault is not None:
                 return replace(fault, evidence={**found.evidence, **fault.evidence})
-        return Explainer(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).explain(
-            found
-        )
+        return Explainer(
+            make,
+            source_root=context.source_root,
+            seed=context.seed,
+            deadline=context.deadline,
+            redraw=lambda seed: experiment_maker(replace(context, seed=seed), evaluating=evaluating),
+            guessed=context.recipe.source == "synthesised",
+        ).explain(found)
 
     @staticmethod
     def _deeper(context: CheckContext, make: Make) -> Examination | None:

@@ -215,6 +215,11 @@ class InPlaceWrites(torch.overrides.TorchFunctionMode):
                 )
         return result
 
+    def line_of(self, tensor: torch.Tensor) -> Place | None:
+        """The last write to the memory of this tensor."""
+        writes = self._writes.get(tensor.untyped_storage().data_ptr())
+        return writes[-1][2] if writes else None
+
     def blame(self, message: str) -> Place | None:
         """The write that made the version in an error message one too many, if it can only be one place."""
         match = _VERSIONS.search(message)

@@ -38,12 +38,14 @@ from gradproof_probe.gradients.experiment import (
     rms,
 )
 from gradproof_probe.gradients.functions import STEPLIKE, Recorder, speaks_of_design, submitted_functions
+from gradproof_probe.gradients.labels import Label, said
 from gradproof_probe.gradients.naming import name_cause
 from gradproof_probe.gradients.naming.pairs import Evidence, GradientPair, Named
 from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import (
     ROUNDING,
     Linearisation,
+    OutsideError,
     Probe,
     UnstableError,
     linearise,
@@ -52,6 +54,7 @@ from gradproof_probe.gradients.probing import (
     ridders,
 )
 from gradproof_probe.gradients.situations import Situation
+from gradproof_probe.gradients.structure import tangents
 from gradproof_probe.harness.recipe import default_dtype
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, NO_DERIVATIVE
 from gradproof_probe.importing import describe_error
@@ -87,6 +90,8 @@ class Examination:
     situation: Situation | None = None
     # The custom Function in which the fault is, where another target was examined.
     function: type | None = None
+    # Why a difference is no fault; None where nothing says so.
+    label: Label | None = None
 
 
 class Examiner:
@@ -105,6 +110,9 @@ class Examiner:
         self._rounding = ROUNDING[torch.float64]
         self._single = False
         self._random: set[str] = set()
+        self._jumps: list[str] = []
+        # How directions are kept inside the domain, from none to the most careful; see `_probe`.
+        self._care = 0
 
     def examine(self) -> Examination:
         try:
@@ -113,6 +121,10 @@ class Examiner:
             return self._raised(error.cause, "forward_raises", "the forward")
         except BackwardError as error:
             return self._raised(error.cause, "backward_raises", "the backward")
+        except OutsideError as error:
+            return self._result(
+                "inconclusive", "domain", f"differences leave the domain of the function whatever the step: {error}"
+            )
         except UnstableError as error:
             return self._result("inconclusive", "unstable", str(error))
         except _GradientNotFiniteError as error:
@@ -197,11 +209,14 @@ class Examiner:
                 "two evaluations with the same inputs, state and seeds differ",
                 {"spread": spread},
             )
-        with PrecisionTrace() as trace:
+        with PrecisionTrace(self._root) as trace:
             experiment.run()
         if trace.narrow.dtype is not None and not self._single:
             self._rounding = COARSE[trace.narrow.dtype]
-            self._evidence["computes_in"] = f"{trace.narrow.dtype} inside ({trace.narrow.operation})"
+            self._evidence["computes_in"] = (
+                f"{trace.narrow.dtype} inside ({trace.narrow.operation}){said(trace.narrow.place)}"
+            )
+        self._jumps = [f"{name}{said(place)}" for name, place in trace.narrow.steps.items() if place is not None]
         self._random = trace.narrow.random
         if self._random:
             self._evidence["random"] = sorted(self._random)
@@ -232,7 +247,7 @@ class Examiner:
             only = self._share(experiment, live, number)
             if only is None:
                 break
-            found = probe(line, random_directions(experiment, self._generator, only))
+            found = self._probe(experiment, line, only)
             probes.append(found)
             if found.judgement == "mismatch":
                 return probes, line
@@ -240,6 +255,23 @@ class Examiner:
                 experiment.rebase(self._generator, JITTER)
                 self._evidence["kinks"] = self._evidence.get("kinks", 0) + 1
         return probes, line
+
+    def _probe(self, experiment: Experiment, line: Linearisation, only: set[int]) -> Probe:
+        """Along a random direction. Where the function refuses values beside the given ones: along one that stays in
+        the set that the values seem to lie in (an interval, unit vectors, …), then with the smallest step alone."""
+        while True:
+            directions = random_directions(experiment, self._generator, only)
+            if self._care:
+                directions, kept = tangents([variable.base for variable in experiment.variables], directions)
+                self._evidence["moved_inside"] = kept
+            if self._care > 1:
+                line.steps = line.steps[-1:]
+            try:
+                return probe(line, directions)
+            except OutsideError:
+                if self._care > 1:
+                    raise
+                self._care += 1
 
     def _share(self, experiment: Experiment, live: set[int], number: int) -> set[int] | None:
         """All variables at once, then the inputs and the parameters by themselves: large ones can hide small ones."""
@@ -285,10 +317,10 @@ class Examiner:
     def _agreed(self, experiment: Experiment, probes: Sequence[Probe]) -> Examination:
         if all(item.scale == 0 for item in probes):
             return self._result("inconclusive", "vacuous", "every gradient is zero here: nothing was tested")
-        side = scenarios.layouts(experiment, self._generator)
+        side = scenarios.layouts(experiment, self._generator, rounding=self._rounding)
         if side is not None:
             return self._result("fail", side.cause, side.text, side.numbers)
-        side = scenarios.linearity(experiment, self._generator)
+        side = scenarios.linearity(experiment, self._generator, rounding=self._rounding)
         if side is not None:
             return self._not_linear(side, experiment)
         error = max(
@@ -306,11 +338,21 @@ class Examiner:
             return self._result("inconclusive", "vacuous", "every gradient is zero here: nothing was tested")
         if any(item.judgement == "kink" for item in probes):
             return self._result(
-                "inconclusive", "kinks", "one-sided derivatives differ at every point tried: a corner or a jump"
+                "inconclusive",
+                "kinks",
+                f"one-sided derivatives differ at every point tried: a corner or a jump{self._where_it_jumps()}",
             )
         return self._result(
-            "inconclusive", "imprecise", "the differences are too imprecise here to say anything about the gradient"
+            "inconclusive",
+            "imprecise",
+            "the differences are too imprecise here to say anything about the gradient" + self._where_it_jumps(),
         )
+
+    def _where_it_jumps(self) -> str:
+        if not self._jumps:
+            return ""
+        self._evidence["may_jump"] = self._jumps[:10]
+        return f"; its values may jump because of {self._jumps[0]}"
 
     def _nothing_to_compare(self, experiment: Experiment) -> Examination:
         names = ", ".join(variable.name for variable in experiment.variables[:5])
@@ -344,7 +386,7 @@ class Examiner:
             if base:
                 experiment.rebase(self._generator, JITTER)
             again = self._linearise(experiment)
-            found = probe(again, random_directions(experiment, self._generator, live))
+            found = self._probe(experiment, again, live)
             judgements.append(found.judgement)
             tried += 1
             confirmed += found.judgement == "mismatch"
@@ -358,7 +400,7 @@ class Examiner:
                 "unstable",
                 "autograd and differences disagree at some points and agree at others close by",
             )
-        linear = scenarios.linearity(experiment, self._generator)
+        linear = scenarios.linearity(experiment, self._generator, rounding=self._rounding)
         comparisons, pairs = self._compare(experiment, line)
         named = name_cause(Evidence(pairs, tuple(line.cotangents), ()))
         worst = max(
@@ -403,11 +445,10 @@ class Examiner:
                 direction.view(-1)[coordinate] = size
                 directions: list[torch.Tensor | None] = [None] * len(experiment.variables)
                 directions[index] = direction
-                phi = line.phi(directions)
-                best = min(
-                    (ridders(phi, step, line.rounding) for step in (phi_step, line.steps[-1])), key=lambda x: x[1]
-                )
+                best = self._along(line, directions, phi_step)
                 experiment.put_back()
+                if best is None:
+                    continue
                 comparison.indices.append(coordinate)
                 comparison.analytic.append(float(flat[coordinate]))
                 comparison.numeric.append(best[0] / size)
@@ -415,6 +456,20 @@ class Examiner:
             found.append(comparison)
             pairs.append(comparison.pair(variable.base, gradient))
         return found, tuple(pairs)
+
+    @staticmethod
+    def _along(
+        line: Linearisation, directions: Sequence[torch.Tensor | None], step: float
+    ) -> tuple[float, float] | None:
+        """The better of two estimates along one axis; None where both leave the domain."""
+        phi = line.phi(directions)
+        found = []
+        for size in (step, line.steps[-1]):
+            try:
+                found.append(ridders(phi, size, line.rounding))
+            except OutsideError:
+                continue
+        return min(found, key=lambda item: item[1]) if found else None
 
     def _coordinates(self, variable: Variable) -> list[int]:
         if variable.size <= COORDINATES:

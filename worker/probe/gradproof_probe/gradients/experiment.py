@@ -73,6 +73,8 @@ class Experiment:
         self.instance = instance
         self.seed = seed
         self.evaluations = 0
+        # Whether the leaves stand elsewhere than at their base: what a frozen cut gives is recorded at the base.
+        self.displaced = False
         self.variables: list[Variable] = []
         if instance is not None and precision is not None:
             instance.to(precision)
@@ -160,12 +162,14 @@ class Experiment:
 
     def place(self, directions: Sequence[torch.Tensor | None], step: float) -> None:
         """Set each variable to base + step x direction."""
+        self.displaced = True
         with torch.no_grad():
             for variable, direction in zip(self.variables, directions, strict=True):
                 if direction is not None:
                     variable.leaf.copy_(variable.base + step * direction)
 
     def put_back(self) -> None:
+        self.displaced = False
         with torch.no_grad():
             for variable in self.variables:
                 variable.leaf.copy_(variable.base)

@@ -14,7 +14,8 @@ from typing import Final, Literal
 
 import torch
 
-from gradproof_probe.gradients.experiment import Experiment, Output, differentiable, rms
+from gradproof_probe.gradients.experiment import Experiment, ForwardError, Output, differentiable, rms
+from gradproof_probe.importing import describe_error
 
 # First steps, relative to each variable's root mean square. Large first: the extrapolation is most accurate where the
 # function is smooth; the small ones are for functions with kinks or poles close by.
@@ -36,6 +37,10 @@ Phi = Callable[[float], tuple[float, float]]
 
 class UnstableError(Exception):
     """Two evaluations can't be compared: another number of outputs, other shapes, or not finite."""
+
+
+class OutsideError(UnstableError):
+    """The function refuses values beside the given ones, or isn't finite there: a border of its domain is near."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,10 @@ class Linearisation:
 
         def evaluate(step: float) -> tuple[float, float]:
             self.experiment.place(directions, step)
-            values = {output.path: output.value for output in self.experiment.run()}
+            try:
+                values = {output.path: output.value for output in self.experiment.run()}
+            except ForwardError as error:
+                raise OutsideError(f"it raises {describe_error(error.cause, 200)} close to the inputs") from error
             total = size = 0.0
             for path, shape, cotangent in zip(self.paths, self.shapes, self.cotangents, strict=True):
                 value = values.get(path)
@@ -81,7 +89,7 @@ class Linearisation:
                 total += float(terms.sum())
                 size += float(terms.abs().sum())
             if not math.isfinite(total):
-                raise UnstableError("an output isn't finite close to the inputs")
+                raise OutsideError("an output isn't finite close to the inputs")
             return total, size
 
         return evaluate

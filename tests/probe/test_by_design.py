@@ -1,0 +1,73 @@
+"""Differences that are no fault get their label with the line and the reason; faults beside them stay faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.probe.conftest import FIXTURES, Spoken, entry, speak
+
+# name: (kind, label, whether the source says that it is meant)
+LABELS = {
+    "Distilled": ("module", "stop_gradient", True),
+    "Rounded": ("module", "straight_through", True),
+    "ScaledByItsLargest": ("module", "stop_gradient", True),
+    "ReadsANumber": ("module", "stop_gradient", False),
+    "NormalisesItsWeight": ("module", "written_in_forward", True),
+    "remembers": ("function", "remembered_result", True),
+    "Reversible": ("module", "gradient_by_side_effect", True),
+    "spectrum": ("function", "structured_input", True),
+    "Softened": ("module", "gradient_hook", True),
+    "mislaid": ("function", "stop_gradient", False),
+    "squared": ("function", "seen_once", False),
+}
+PASSES = ("probability", "linear_in_float32")
+FAULTS = ("cubed", "WrongBesideACut")
+INPUTS = {
+    "spectrum": "torch.randn(4, 4, dtype=torch.float64)",
+    "probability": "torch.tensor([[0.001, 0.5, 0.9999], [1.0, 0.2, 0.7]])",
+}
+
+
+def line_of(name: str) -> int | None:
+    lines = (FIXTURES / "meant.py").read_text(encoding="utf-8").splitlines()
+    return next((number for number, line in enumerate(lines, 1) if line.endswith(f"# LINE {name}")), None)
+
+
+@pytest.fixture(scope="module")
+def said() -> Spoken:
+    kinds = {name: kind for name, (kind, _, _) in LABELS.items()}
+    kinds |= dict.fromkeys((*PASSES, "cubed"), "function") | {"WrongBesideACut": "module"}
+    return speak(
+        FIXTURES,
+        [entry(kind, f"meant:{name}", inputs=[INPUTS.get(name, "torch.randn(3, 4)")]) for name, kind in kinds.items()],
+    )
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_a_difference_that_is_no_fault_is_labelled_with_what_made_us_think_so(said: Spoken, name: str) -> None:
+    _, label, meant = LABELS[name]
+    result = said.result(name)
+    assert (result["verdict"], result["diagnosis"]["cause"]) == ("inconclusive", label), result["summary"]
+    told = result["evidence"]["by_design"]
+    assert (told["label"], told["meant"]) == (label, meant), told
+    assert told["because"]
+    if line_of(name) is not None:
+        assert (result["path"], result["line"]) == ("meant.py", line_of(name))
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_values_near_a_border_and_casts_inside_are_no_obstacle(said: Spoken, name: str) -> None:
+    assert said.result(name)["verdict"] == "pass", said.result(name)["summary"]
+
+
+def test_a_cast_to_a_narrower_type_is_named_with_its_line(said: Spoken) -> None:
+    assert f"meant.py:{line_of('linear_in_float32')}" in said.result("linear_in_float32")["evidence"]["computes_in"]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_beside_what_is_meant_stays_a_fault(said: Spoken, name: str) -> None:
+    result = said.result(name)
+    assert result["verdict"] == "fail", result["summary"]
+    assert "by_design" not in result["evidence"]
+    if line_of(name) is not None:
+        assert result["line"] == line_of(name)
