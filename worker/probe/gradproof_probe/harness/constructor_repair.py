@@ -1,43 +1,321 @@
-"""Other constructor arguments after an error: which parameter the failing line speaks of, and what it might want."""
+"""Other constructor arguments after an error: the guard that raised is solved; what it said in words comes second.
+
+Changes expressions; evaluates nothing but the names of classes in them.
+"""
 
 from __future__ import annotations
 
 import ast
+import copy
+import enum
 import inspect
 import linecache
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
+from gradproof_probe.harness.conditions import Answer, Change, UnknownValueError, evaluate, solve
+from gradproof_probe.harness.constructor_parameters import KnownParameter
+from gradproof_probe.harness.objects import reference
+from gradproof_probe.harness.raised_conditions import frames_of, guards
+from gradproof_probe.harness.usage import Usage, initialiser
+
+if TYPE_CHECKING:
+    from gradproof_probe.harness.constructors import Constructors
+
+MOST: Final = 14
+_PER_GUARD: Final = 6
 # By what was raised: values that an argument of another kind would have. Expressions.
 _SEQUENCES: Final = ("(8, 8)", "(1, 1)", "(2, 2, 2)", "[4, 8]")
 _OBJECTS: Final = ("torch.nn.Linear(8, 8)", "torch.nn.Identity()", "torch.nn.ReLU")
 _TEXTS: Final = ("'relu'", "'mean'", "'none'", "'same'", "'batch'")
 _NUMBERS: Final = ("8", "4", "2", "1", "16", "3", "64", "0.5")
+Changed = tuple[str, str, str]  # expression, why, found by
 
 
-def constructor_repairs(
-    error: BaseException, expression: str, parameters: list[inspect.Parameter], qualname: str
-) -> Iterator[tuple[str, str]]:
-    """(changed expression, why), the most likely first, at most a dozen."""
-    call = ast.parse(expression, mode="eval").body
-    if not isinstance(call, ast.Call):
-        return
-    given = {item.arg: ast.unparse(item.value) for item in call.keywords if item.arg}
-    names = [p.name for p in parameters]
-    suspects = _suspects(error, names) or [name for name in names if name in given]
-    values = _alternatives(error)
-    offered = 0
-    for name in suspects:
-        for value in values:
-            if given.get(name) != value and offered < 12:
-                offered += 1
-                changed = {**given, name: value}
-                order = [key for key in names if key in changed]
-                yield (
-                    f"{qualname}({', '.join(f'{key}={changed[key]}' for key in order)})",
-                    f"{name}={value} after {type(error).__name__}",
-                )
+class ConstructorRepair:
+    """Repairs of the expressions of one class."""
+
+    def __init__(self, owner: Constructors) -> None:
+        self.owner = owner
+
+    def changed(self, error: BaseException, expression: str) -> Iterator[Changed]:
+        """At most fourteen changed expressions, the likeliest first."""
+        try:
+            tree = ast.parse(expression, mode="eval").body
+        except SyntaxError:
+            return
+        if isinstance(tree, ast.Call):
+            found = (*self._by_call(error, tree), *self._by_guards(error, tree), *self._by_message(error, tree))
+            yield from islice(dict.fromkeys(found), MOST)
+
+    # --- The call itself ----------------------------------------------------------------------------------------------
+
+    def _by_call(self, error: BaseException, tree: ast.Call) -> Iterator[Changed]:
+        """Arguments that a call further in lacks or doesn't know."""
+        if not isinstance(error, TypeError):
+            return
+        match = re.search(r"missing \d+ required (?:keyword-only|positional) arguments?: (.*)", str(error))
+        given = {k.arg for k in tree.keywords}
+        if match:
+            names = [name for name in re.findall(r"'(\w+)'", match[1]) if name not in given]
+            if names:
+                values = {name: self._value(name) for name in names}
+                yield self._with(tree, values), f"{', '.join(names)} also asked for", "repair"
+        match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if match and match[1] in given:
+            fewer = copy.deepcopy(tree)
+            fewer.keywords = [k for k in fewer.keywords if k.arg != match[1]]
+            yield ast.unparse(fewer), f"{match[1]} not known", "repair"
+
+    def _value(self, name: str) -> str:
+        known = self.owner.parameter(name)
+        if known is None:
+            known = KnownParameter(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY), Usage(), None)
+        return self.owner.values.choices(known.parameter, known.usage, known.function)[0].expression
+
+    def _with(self, tree: ast.Call, values: Mapping[str, str]) -> str:
+        changed = copy.deepcopy(tree)
+        for name, text in values.items():
+            value = ast.parse(text, mode="eval").body
+            for keyword in changed.keywords:
+                if keyword.arg == name:
+                    keyword.value = value
+                    break
+            else:
+                changed.keywords.append(ast.keyword(name, value))
+        return ast.unparse(changed)
+
+    # --- Guards -------------------------------------------------------------------------------------------------------
+
+    def _by_guards(self, error: BaseException, tree: ast.Call) -> Iterator[Changed]:
+        calls = self._constructor_calls(tree)
+        for guard in guards(error):
+            call = calls.get(guard.code)
+            if call is None:
+                continue
+            for answer in islice(solve(guard.condition, guard.names), _PER_GUARD):
+                for text in self._answered(tree, call, guard.code, answer, guard.names):
+                    said = ", ".join(f"{change.text} {_said(change)}" for change in answer)
+                    yield text, f"{said} for `{guard.text[:120]}`", "guards"
+
+    def _constructor_calls(self, tree: ast.Call) -> dict[CodeType, ast.Call]:
+        """The calls in an expression by the code that they run: which of nested constructors it was that raised."""
+        found: dict[CodeType, ast.Call] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                cls = self.owner.cls if node is tree else self._class(node.func)
+                defined = initialiser(cls) if cls is not None else None
+                if defined is not None:
+                    found.setdefault(defined[1].__code__, node)
+        return found
+
+    def _class(self, node: ast.expr) -> type | None:
+        try:
+            value = eval(ast.unparse(node), self.owner.shared.names)
+        except BaseException:
+            return None
+        return value if isinstance(value, type) else None
+
+    def _answered(
+        self, tree: ast.Call, call: ast.Call, code: CodeType, answer: Answer, names: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """The whole expression with the changes made in one of its calls."""
+        alternatives: list[dict[str, str]] = [{}]
+        for change in answer:
+            name = self._argument(change, code)
+            if name is None:
+                return
+            texts = list(islice(self._texts(change, name, call, names), 3))
+            alternatives = [{**values, name: text} for values in alternatives for text in texts]
+        for values in alternatives[:4]:
+            if values:
+                yield self._replaced(tree, call, code, values)
+
+    def _argument(self, change: Change, code: CodeType) -> str | None:
+        """The parameter that a change speaks of: by its name, or as a key of `**kwargs`."""
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        kwargs = (
+            code.co_varnames[code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)]
+            if (code.co_flags & 0x08)
+            else None
+        )
+        if change.root in parameters:
+            return change.root
+        match = re.match(rf"{kwargs}\['(\w+)'\]", change.text) if kwargs else None
+        return match[1] if match else None
+
+    def _texts(self, change: Change, name: str, call: ast.Call, names: Mapping[str, Any]) -> Iterator[str]:
+        """Expressions for an argument that make a change come true."""
+        current = next((k.value for k in call.keywords if k.arg == name), None)
+        inner = _steps(change.subject, name)
+        known = self.owner.parameter(name)
+        if inner is None:
+            yield from self._resized(change, current, names.get(name))
+        elif inner:
+            yield from self._inside(change, inner, current, names.get(name))
+        elif change.relation == "equals":
+            text = self._written(change.value, current)
+            if text is not None:
+                yield text
+        elif change.relation == "given":
+            yield from self._given(name)
+        elif change.relation == "instance":
+            yield from self._of_classes(change.value, name, names.get(name), current)
+        elif change.relation == "callable":
+            usage = copy.copy(known.usage) if known is not None else Usage()
+            usage.called, usage.factory = usage.called or 1, True
+            yield from (choice.expression for choice in self.owner.values.callables(name, usage))
+        elif change.relation == "attribute":
+            usage = copy.copy(known.usage) if known is not None else Usage()
+            usage.attributes = {**usage.attributes, str(change.value): Usage()}
+            yield from (c.expression for c in self.owner.values.objects(usage, module=usage.layer))
+
+    def _resized(self, change: Change, current: ast.expr | None, value: Any) -> Iterator[str]:
+        """`len(name)` should be a number."""
+        if change.relation != "equals" or not isinstance(change.value, int) or not 0 < change.value <= 32:
+            return
+        items = current.elts if isinstance(current, ast.Tuple | ast.List) and current.elts else None
+        if items is None:
+            if not isinstance(value, list | tuple) or not value:
+                return
+            texts = [self._written(item, None) for item in value]
+            if None in texts:
+                return
+            items = [ast.parse(str(text), mode="eval").body for text in texts]
+        kind = ast.List if isinstance(current, ast.List) or isinstance(value, list) else ast.Tuple
+        yield ast.unparse(kind([items[index % len(items)] for index in range(change.value)], ast.Load()))
+
+    def _inside(self, change: Change, steps: list[str | int], current: ast.expr | None, value: Any) -> Iterator[str]:
+        """A part of an argument: an item of a sequence, an attribute or key of an object that we made."""
+        if change.relation != "equals" or len(steps) != 1:
+            return
+        step, text = steps[0], self._written(change.value, None)
+        if text is None:
+            return
+        new = ast.parse(text, mode="eval").body
+        if isinstance(step, int) and isinstance(value, list | tuple) and -len(value) <= step < len(value):
+            texts = [self._written(item, None) for item in value]
+            if None not in texts:
+                items = [ast.parse(str(item), mode="eval").body for item in texts]
+                items[step] = new
+                kind = ast.List if isinstance(value, list) else ast.Tuple
+                yield ast.unparse(kind(items, ast.Load()))
+        elif isinstance(step, str) and isinstance(current, ast.Call):
+            yield self._with(current, {step: text})
+        elif isinstance(step, str) and isinstance(current, ast.Dict):
+            changed = copy.deepcopy(current)
+            kept = [
+                (k, v)
+                for k, v in zip(changed.keys, changed.values, strict=True)
+                if not (isinstance(k, ast.Constant) and k.value == step)
+            ]
+            changed.keys = [*(k for k, _ in kept), ast.Constant(step)]
+            changed.values = [*(v for _, v in kept), new]
+            yield ast.unparse(changed)
+
+    def _given(self, name: str) -> Iterator[str]:
+        known = self.owner.parameter(name)
+        if known is None:
+            yield self._value(name)
+            return
+        for choice in self.owner.choices(known)[:3]:
+            if choice.expression != "None":
+                yield choice.expression
+
+    def _of_classes(self, classes: tuple[type, ...], name: str, value: Any, current: ast.expr | None) -> Iterator[str]:
+        for cls in classes[:4]:
+            if cls in (tuple, list) and isinstance(value, int | float | str) and not isinstance(value, bool):
+                item = repr(value) if current is None else ast.unparse(current)
+                yield f"({item}, {item})" if cls is tuple else f"[{item}, {item}]"
+            else:
+                parameter = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=cls)
+                known = self.owner.parameter(name)
+                usage = known.usage if known is not None else Usage()
+                yield from (c.expression for c in self.owner.values.choices(parameter, usage, None)[:2] if not c.weak)
+
+    def _written(self, value: Any, current: ast.expr | None) -> str | None:
+        """An expression for a value: plain ones as they are, classes and members by their names."""
+        if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, enum.Enum)):
+            return repr(value)
+        if isinstance(value, list | tuple) and type(value) in (list, tuple, torch.Size):
+            parts = [self._written(item, None) for item in value]
+            if any(part is None for part in parts):
+                return None
+            inside = ", ".join(map(str, parts))
+            return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(parts) == 1 else ''})"
+        return reference(value, self.owner.shared.names) if current is None or not callable(value) else None
+
+    def _replaced(self, tree: ast.Call, call: ast.Call, code: CodeType, values: Mapping[str, str]) -> str:
+        text = ast.unparse(tree)
+        named = _by_keyword(call, code)
+        changed = self._with(named, values)
+        if call is tree:
+            return changed
+        return text.replace(ast.unparse(call), changed)
+
+    # --- Words --------------------------------------------------------------------------------------------------------
+
+    def _by_message(self, error: BaseException, tree: ast.Call) -> Iterator[Changed]:
+        given = {item.arg: ast.unparse(item.value) for item in tree.keywords if item.arg}
+        names = [known.name for known in self.owner.parameters]
+        suspects = _suspects(error, names) or [name for name in names if name in given]
+        values = _alternatives(error)
+        for name in suspects:
+            known = self.owner.parameter(name)
+            own = [c.expression for c in self.owner.choices(known)[:3]] if known is not None else []
+            for value in dict.fromkeys((*own, *values)):
+                if given.get(name) != value:
+                    yield self._with(tree, {name: value}), f"{name}={value} after {type(error).__name__}", "repair"
+
+
+def _said(change: Change) -> str:
+    if change.relation == "equals":
+        return f"= {change.value!r:.60}"
+    if change.relation == "instance":
+        return "is a " + " or ".join(cls.__name__ for cls in change.value[:4])
+    return {"given": "is given", "callable": "is callable"}.get(change.relation, f"has {change.value}")
+
+
+def _steps(subject: ast.expr, name: str) -> list[str | int] | None:
+    """The way from an argument to the subject: attributes, keys and indices. None for its length."""
+    steps: list[str | int] = []
+    node = subject
+    while True:
+        match node:
+            case ast.Call():
+                return None
+            case ast.Attribute(value=base, attr=attribute):
+                steps.insert(0, attribute)
+                node = base
+            case ast.Subscript(value=base, slice=ast.Constant(value=int() | str() as key)):
+                if isinstance(base, ast.Name) and key == name and base.id != name:
+                    return steps  # kwargs['name']
+                steps.insert(0, key)
+                node = base
+            case ast.Subscript(value=base, slice=key):
+                try:
+                    steps.insert(0, evaluate(key, {}))
+                except UnknownValueError:
+                    return [*steps, ""]
+                node = base
+            case _:
+                return steps
+
+
+def _by_keyword(call: ast.Call, code: CodeType) -> ast.Call:
+    """The call with its positional arguments named, so that each can be replaced."""
+    parameters = code.co_varnames[1 : code.co_argcount]
+    if not call.args or len(call.args) > len(parameters) or any(isinstance(a, ast.Starred) for a in call.args):
+        return call
+    named = copy.deepcopy(call)
+    named.keywords = [*(ast.keyword(n, v) for n, v in zip(parameters, named.args, strict=False)), *named.keywords]
+    named.args = []
+    return named
 
 
 def _alternatives(error: BaseException) -> tuple[str, ...]:
@@ -51,7 +329,7 @@ def _alternatives(error: BaseException) -> tuple[str, ...]:
             else (*_OBJECTS, *_NUMBERS[:2])
         )
     if isinstance(error, KeyError | NotImplementedError) or re.search(
-        r"unknown|not supported|invalid|unsupported|must be one of|not found", message, re.I
+        r"unknown|not supported|invalid|unsupported|must be one of|not found", message, re.IGNORECASE
     ):
         options = re.findall(r"'(\w+)'", message)
         return (*(f"'{option}'" for option in options[:4]), *_TEXTS, "None")
@@ -60,13 +338,7 @@ def _alternatives(error: BaseException) -> tuple[str, ...]:
 
 def _suspects(error: BaseException, names: list[str]) -> list[str]:
     """Parameters named in the failing lines, from the innermost frame outwards."""
-    lines: list[str] = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if "gradproof_probe" not in code.co_filename:
-            lines.append(linecache.getline(code.co_filename, traceback.tb_lineno))
-        traceback = traceback.tb_next
+    lines = [linecache.getline(level.code.co_filename, level.line) for level in frames_of(error)]
     found: dict[str, None] = {}
     for line in [*reversed(lines), str(error)]:
         for word in re.findall(r"\w+", line):

@@ -1,119 +1,255 @@
-"""Constructor expressions to try: defaults, annotations, names; and a repair from what the constructor said."""
+"""Constructor expressions to try: the class's defaults, what is known of each argument, and repairs of what was raised.
+
+Small sizes that differ from each other. The first expression is the likeliest; each later one changes one thing. A
+class that an argument needs is constructed in the same way, to a depth. Expressions are evaluated in the names of the
+target's module, as recipes are.
+"""
 
 from __future__ import annotations
 
+import heapq
 import inspect
 import re
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from types import ModuleType
 from typing import Any, Final
 
 import torch
 
+from gradproof_probe.harness.argument_values import ArgumentValues, Choice, Scope, is_number
+from gradproof_probe.harness.constructor_parameters import (
+    KnownParameter,
+    has_packed,
+    known_parameters,
+    parameters_of,
+)
+from gradproof_probe.harness.constructor_repair import ConstructorRepair
+from gradproof_probe.harness.mined_values import calls_of, root_of_package
 from gradproof_probe.harness.names import SHRINKABLE, constructor_value
+from gradproof_probe.harness.objects import reference
+from gradproof_probe.harness.raised_conditions import frames_of
+from gradproof_probe.harness.recipe import names_of
+from gradproof_probe.harness.trial import time_limit
+from gradproof_probe.harness.usage import initialiser
+from gradproof_probe.importing import Resolved
 
-PLURAL: Final = re.compile(
-    r"(dims|widths|channels_list|depths|layers_list|sizes|stages|filters|features_list|hidden_dims|fmaps)$"
-)
-_ANNOTATED: Final[tuple[tuple[str, str], ...]] = (
-    ("bool", "False"),
-    ("int", "8"),
-    ("float", "0.5"),
-)
+__all__ = ["Candidate", "Constructors", "is_too_large", "parameters_of", "render"]
 
-
-def parameters_of(function: Any) -> list[inspect.Parameter]:
-    """Parameters without `self`; an empty list where there is no signature to read."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return []
-    return parameters[1:] if parameters and parameters[0].name in ("self", "cls") else parameters
+DEPTH: Final = 3  # objects within objects: a config in an encoder in a model
+ALTERNATIVES: Final = 16
+NESTED_TRIES: Final = 16
+NESTED_S: Final = 6.0  # of this process's time for all nested objects of a target
+NESTED_TRY_S: Final = 2.0
+_FOUND_BY: Final = ("defaults", "names", "usage", "values", "guards", "repair")
 
 
-def constructor_candidates(cls: Any, qualname: str) -> Iterator[tuple[str, str]]:
-    """(expression, provenance) in the order to try. Keyword arguments wherever the signature lets us."""
-    parameters = [p for p in parameters_of(cls.__init__) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    required = [p for p in parameters if p.default is p.empty]
-    seen: set[str] = set()
-    for values, provenance in _variants(parameters, required):
-        expression = render(qualname, parameters, values)
-        if expression not in seen:
-            seen.add(expression)
-            yield expression, provenance
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """`found_by` is the costliest step that any of its arguments needed."""
+
+    expression: str
+    provenance: str
+    found_by: str
 
 
-def _variants(
-    parameters: list[inspect.Parameter], required: list[inspect.Parameter]
-) -> Iterator[tuple[dict[str, str], str]]:
-    first = {p.name: value_for(p) for p in required}
-    shrunken = {**first, **{p.name: value for p in parameters if (value := _shrink(p))}}
-    if not required:
-        yield {}, "constructor defaults"
-        yield shrunken, "constructor defaults, large sizes made small"
-    else:
-        yield shrunken, "constructor arguments by name and annotation, large defaults made small"
-        yield first, "constructor arguments by name and annotation"
-    yield (
-        {name: _larger(name, value) for name, value in shrunken.items()},
-        "constructor arguments by name, larger images",
-    )
-    for number in ("8", "4", "16", "2", "3"):
-        same = {p.name: number if _is_number(first[p.name]) else first[p.name] for p in required}
-        yield same, f"constructor arguments all {number}"
-    yield (
-        {p.name: "torch.nn.Linear(8, 8)" if value_for(p) == "8" else value_for(p) for p in required},
-        "constructor arguments with modules",
-    )
-    yield (
-        {p.name: "(8, 8)" if _is_number(value_for(p)) else value_for(p) for p in required},
-        "constructor arguments with pairs",
-    )
+@dataclass(slots=True)
+class _Shared:
+    """What nested constructions have in common."""
+
+    names: dict[str, Any]
+    target: type
+    module: ModuleType
+    built: dict[tuple[type, int], list[str]] = field(default_factory=dict)
+    building: set[type] = field(default_factory=set)
+    spent: float = 0.0
 
 
-def value_for(parameter: inspect.Parameter) -> str:
-    """An expression for a required parameter: its annotation decides the kind, its name the size."""
-    annotation = _annotation(parameter)
-    by_name = constructor_value(parameter.name)
-    if PLURAL.search(parameter.name) or re.search(r"tuple|list|sequence|iterable", annotation, re.IGNORECASE):
-        return _sequence(parameter.name, annotation, by_name)
-    if "Module" in annotation and "None" not in annotation:
-        return by_name if by_name and "nn." in by_name else "torch.nn.Linear(8, 8)"
-    if re.search(r"callable", annotation, re.IGNORECASE):
-        return by_name if by_name and "nn." in by_name else "torch.tanh"
-    if re.search(r"Tensor", annotation):
-        return "torch.randn(8, 8)"
-    for word, value in _ANNOTATED:
-        if re.search(rf"\b{word}\b", annotation):
-            return by_name if by_name is not None and _fits(by_name, word) else value
-    if annotation == "str":
-        return "'mean'" if parameter.name == "reduction" else "'relu'"
-    return by_name if by_name is not None else "8"
+class Constructors:
+    """The constructor expressions of one target."""
+
+    @classmethod
+    def of(cls, resolved: Resolved) -> Constructors:
+        shared = _Shared(names_of(resolved), resolved.value, resolved.module)
+        return cls(resolved.value, resolved.target.qualname, shared, DEPTH)
+
+    def __init__(self, cls: type, name: str, shared: _Shared, depth: int) -> None:
+        self.cls, self.name, self.shared, self.depth = cls, name, shared, depth
+        self.root = root_of_package(shared.module)
+        self.package = shared.module.__name__
+        scope = Scope(shared.names, self.package, self.root, shared.target, self._instances)
+        self.values = ArgumentValues(scope, depth)
+        self.parameters = known_parameters(cls)
+        self.required = [p for p in self.parameters if p.required]
+        defined = initialiser(cls)
+        self._code = defined[1].__code__ if defined is not None else None
+        self._choices: dict[str, list[Choice]] = {}
+        self._repair = ConstructorRepair(self)
+        self._waiting: list[tuple[float, int, Candidate]] | None = None
+        self._cost: dict[str, float] = {}
+        self._progress: dict[str, int] = {}
+
+    # --- What is known of one argument ----------------------------------------------------------------------------
+
+    def choices(self, known: KnownParameter) -> list[Choice]:
+        if known.name not in self._choices:
+            self._choices[known.name] = self.values.choices(known.parameter, known.usage, known.function)
+        return self._choices[known.name]
+
+    def parameter(self, name: str) -> KnownParameter | None:
+        return next((known for known in self.parameters if known.name == name), None)
+
+    # --- Expressions ------------------------------------------------------------------------------------------------
+
+    def candidates(self) -> Iterator[Candidate]:
+        """In the order to try, each expression once."""
+        seen: set[str] = set()
+        for values, provenance, found_by in self._variants():
+            expression = values if isinstance(values, str) else self.render(values)
+            if expression not in seen:
+                seen.add(expression)
+                yield Candidate(expression, provenance, found_by)
+
+    def take(self) -> Candidate | None:
+        """The next expression to try: the cheapest of those that wait."""
+        if self._waiting is None:
+            self._waiting = []
+            for index, candidate in enumerate(self.candidates()):
+                self._offer(candidate, index * 1.5)
+        return heapq.heappop(self._waiting)[2] if self._waiting else None
+
+    def failed(self, candidate: Candidate, error: BaseException) -> None:
+        """Let what was raised by an expression lead to others: sooner if it came further than what it was made from."""
+        cost = self._cost[candidate.expression]
+        progress = max((level.line for level in frames_of(error) if level.code is self._code), default=0)
+        if progress > self._progress.get(candidate.expression, progress):
+            cost -= 2.0
+        for rank, (expression, why, found_by) in enumerate(self._repair.changed(error, candidate.expression)):
+            order = max(_FOUND_BY.index(found_by), _FOUND_BY.index(candidate.found_by))
+            changed = Candidate(expression, f"{candidate.provenance}; {why}", _FOUND_BY[order])
+            if self._offer(changed, cost + 1.0 + 0.5 * rank + (1.0 if found_by == "repair" else 0.0)):
+                self._progress[expression] = progress
+
+    def _offer(self, candidate: Candidate, cost: float) -> bool:
+        assert self._waiting is not None
+        if candidate.expression in self._cost:
+            return False
+        self._cost[candidate.expression] = cost
+        heapq.heappush(self._waiting, (cost, len(self._cost), candidate))
+        return True
+
+    def render(self, values: dict[str, str]) -> str:
+        return render(self.name, [known.parameter for known in self.parameters], values)
+
+    def _variants(self) -> Iterator[tuple[dict[str, str] | str, str, str]]:
+        best = {known.name: self.choices(known)[0] for known in self.required}
+        first = {name: choice.expression for name, choice in best.items()}
+        shrunken = {**first, **{p.name: value for p in self.parameters if (value := _shrink(p.parameter))}}
+        found_by = _costliest(best.values())
+        weak = any(choice.weak or choice.found_by == "values" for choice in best.values())
+        if not self.required:
+            yield {}, "constructor defaults", "defaults"
+            yield shrunken, "constructor defaults, large sizes made small", "defaults"
+        else:
+            if weak:
+                yield from self._mined()
+            said = _said(best)
+            yield shrunken, f"constructor arguments by {said}, large defaults made small", found_by
+            yield first, f"constructor arguments by {said}", found_by
+        if has_packed(self.cls) and not self.required:
+            layers = "torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)"
+            yield f"{self.name}({layers})", "two layers as its arguments", "names"
+        yield from self._alternatives(first)
+        if not weak:
+            yield from self._mined()
+        larger = {name: _larger(name, value) for name, value in shrunken.items()}
+        yield larger, "constructor arguments by name, larger images", found_by
+        for number in ("8", "4", "16", "2", "3") if self.required else ():
+            same = {name: number if is_number(value) else value for name, value in first.items()}
+            yield same, f"constructor arguments all {number}", found_by
+        if self.required:
+            modules = {name: "torch.nn.Linear(8, 8)" if value == "8" else value for name, value in first.items()}
+            yield modules, "constructor arguments with modules", found_by
+            pairs = {name: "(8, 8)" if is_number(value) else value for name, value in first.items()}
+            yield pairs, "constructor arguments with pairs", found_by
+
+    def _alternatives(self, first: dict[str, str]) -> Iterator[tuple[dict[str, str], str, str]]:
+        """One argument with its next choice, then its third: what is weakest changes first."""
+        ordered = sorted(self.required, key=lambda known: not self.choices(known)[0].weak)
+        changes = (
+            (known, self.choices(known)[rank])
+            for rank in range(1, 5)
+            for known in ordered
+            if rank < len(self.choices(known))
+        )
+        for known, choice in islice(changes, ALTERNATIVES):
+            values = {**first, known.name: choice.expression}
+            yield values, f"constructor arguments with {known.name}={choice.expression}", choice.found_by
+
+    def _mined(self) -> Iterator[tuple[str, str, str]]:
+        """Calls of the class with plain values that the repository itself makes."""
+        if self.root is None or not (self.parameters or has_packed(self.cls)):
+            return
+        for arguments in calls_of(self.root, self.cls.__name__)[:4]:
+            if not any(int(number) > 512 for number in re.findall(r"\b\d+\b", arguments)):
+                yield f"{self.name}{arguments}", "a call in the repository", "values"
+
+    # --- Objects that arguments need ----------------------------------------------------------------------------------
+
+    def _instances(self, cls: type, depth: int) -> list[str]:
+        """An expression for an instance of a class that was seen to work, or none."""
+        shared = self.shared
+        key = (cls, depth)
+        if key in shared.built:
+            return shared.built[key]
+        name = reference(cls, shared.names)
+        if name is None or cls in shared.building or shared.spent > NESTED_S or depth < 0:
+            return []
+        shared.building.add(cls)
+        try:
+            found = self._first_working(Constructors(cls, name, shared, depth))
+        finally:
+            shared.building.discard(cls)
+        shared.built[key] = found
+        return found
+
+    def _first_working(self, inner: Constructors) -> list[str]:
+        large: list[str] = []
+        for _ in range(NESTED_TRIES):
+            candidate = inner.take()
+            if candidate is None or self.shared.spent > NESTED_S:
+                break
+            before = time.process_time()
+            try:
+                with time_limit(NESTED_TRY_S):
+                    made = eval(candidate.expression, self.shared.names)
+            except BaseException as error:
+                inner.failed(candidate, error)
+                continue
+            finally:
+                self.shared.spent += time.process_time() - before
+            if isinstance(made, torch.nn.Module) and is_too_large(made):
+                large.append(candidate.expression)
+                continue
+            return [candidate.expression]
+        return large[:1]
 
 
-def _annotation(parameter: inspect.Parameter) -> str:
-    annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty:
-        return ""
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "") + " " + str(annotation)
+def _costliest(choices: Any) -> str:
+    return max((choice.found_by for choice in choices), key=_FOUND_BY.index, default="defaults")
 
 
-def _sequence(name: str, annotation: str, by_name: str | None) -> str:
-    item = by_name if by_name is not None and _is_number(by_name) else "8"
-    length = re.search(r"\[\s*int\s*,\s*int\s*,\s*int", annotation)
-    count = 3 if length else 2
-    return "(" + ", ".join([item] * count) + ")" if name else "()"
-
-
-def _fits(value: str, word: str) -> bool:
-    if word == "bool":
-        return value in ("True", "False")
-    if word == "int":
-        return re.fullmatch(r"\d+", value) is not None
-    return _is_number(value)
-
-
-def _is_number(value: str) -> bool:
-    return re.fullmatch(r"-?\d+(\.\d*)?(e-?\d+)?", value) is not None
+def _said(best: dict[str, Choice]) -> str:
+    """`name and annotation`, with the arguments that something else decided named."""
+    others = {"usage": "use", "values": "the repository's own values"}
+    parts = ["name and annotation"]
+    for found_by, word in others.items():
+        names = [name for name, choice in best.items() if choice.found_by == found_by]
+        if names:
+            parts.append(f"{word} ({', '.join(names[:4])})")
+    return ", ".join(parts)
 
 
 def _shrink(parameter: inspect.Parameter) -> str | None:
@@ -139,6 +275,7 @@ def _larger(name: str, value: str) -> str:
 
 
 def render(qualname: str, parameters: list[inspect.Parameter], values: dict[str, str]) -> str:
+    """A call with keyword arguments wherever the signature lets us."""
     parts = []
     skipped = False
     for parameter in parameters:

@@ -43,9 +43,9 @@ def function_node(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | Non
     """The definition of a Python function or method, through its decorators' `__wrapped__`."""
     try:
         code = getattr(inspect.unwrap(function), "__code__", None)
-    except ValueError:
+    except Exception:  # a stand-in for a missing module raises when it is touched
         return None
-    return function_of(code) if code is not None else None
+    return function_of(code) if isinstance(code, CodeType) else None
 
 
 @lru_cache(maxsize=1024)

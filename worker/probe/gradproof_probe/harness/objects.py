@@ -1,0 +1,117 @@
+"""Names for classes in expressions, and objects that have the attributes which a parameter's use asks for.
+
+An object is composed of a class of the same package where one has them all; otherwise it is made for the purpose: a
+layer with these attributes, or a plain namespace. Finds and names classes; constructs nothing itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import types
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+
+from gradproof_probe.harness.sources import function_node
+from gradproof_probe.harness.usage import package_modules
+
+MOST_CLASSES: Final = 4  # tried for one parameter: the first that has everything is mostly right
+
+
+def reference(value: Any, names: Mapping[str, Any]) -> str | None:
+    """An expression for a class, function or enum member, by the names at hand or through its module."""
+    if isinstance(value, enum.Enum):
+        owner = reference(type(value), names)
+        return f"{owner}.{value.name}" if owner is not None else None
+    if isinstance(value, torch.dtype):
+        return str(value)
+    qualname = getattr(value, "__qualname__", None)
+    module = getattr(value, "__module__", None)
+    if not qualname or not module or "<" in qualname:
+        return None
+    top, _, rest = qualname.partition(".")
+    if rest == "" and names.get(top) is value:
+        return top
+    if module == "builtins":
+        return qualname
+    if module.startswith("torch.nn.modules") and getattr(torch.nn, qualname, None) is value:
+        return f"torch.nn.{qualname}"
+    if module.partition(".")[0] == "torch":
+        return f"{module}.{qualname}"
+    return f"__import__({module!r}, fromlist=['_']).{qualname}"
+
+
+def attributes_of(cls: type) -> frozenset[str]:
+    """What instances of a class have: its own and its parents' names, and what their methods set on `self`."""
+    if cls not in _ATTRIBUTES:
+        _ATTRIBUTES[cls] = _attributes_of(cls)
+    return _ATTRIBUTES[cls]
+
+
+_ATTRIBUTES: dict[type, frozenset[str]] = {}
+
+
+def _attributes_of(cls: type) -> frozenset[str]:
+    found = set(dir(cls)) | {*getattr(cls, "__dataclass_fields__", {}), *getattr(cls, "__annotations__", {})}
+    for owner in cls.__mro__:
+        if owner.__module__.partition(".")[0] in ("torch", "builtins"):
+            continue
+        for value in vars(owner).values():
+            function = getattr(value, "__func__", value)
+            node = function_node(function) if isinstance(function, types.FunctionType) else None
+            for part in ast.walk(node) if node is not None else ():
+                match part:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                        found.add(name)
+                    case ast.Call(
+                        func=ast.Attribute(value=ast.Name(id="self"), attr="register_buffer" | "register_parameter"),
+                        args=[ast.Constant(value=str(name)), *_],
+                    ):
+                        found.add(name)
+    return frozenset(found)
+
+
+def classes_with(package: str, attributes: Iterable[str], base: type, *, excluding: type | None) -> list[type]:
+    """Concrete classes of the package that have all the attributes, those with the fewest others first."""
+    wanted = frozenset(attributes)
+    fitting = []
+    for cls in classes_of(package):
+        related = excluding is not None and (issubclass(cls, excluding) or issubclass(excluding, cls))
+        if issubclass(cls, base) and not related and not inspect.isabstract(cls) and wanted <= attributes_of(cls):
+            fitting.append(cls)
+    fitting.sort(key=lambda cls: (len(attributes_of(cls)), cls.__qualname__))
+    return fitting[:MOST_CLASSES]
+
+
+@lru_cache(maxsize=8)
+def classes_of(package: str) -> tuple[type, ...]:
+    """Classes that the loaded modules of a package define, each once, in the order of modules and names."""
+    found: dict[type, None] = {}
+    for module in package_modules(package):
+        for _, value in sorted(vars(module).items()):
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                found[value] = None
+    return tuple(found)
+
+
+def concrete(cls: type, package: str) -> list[type]:
+    """The class itself, or where it is abstract the classes of the package that derive from it."""
+    abstract = inspect.isabstract(cls) or getattr(cls, "_is_protocol", False)
+    if not abstract:
+        return [cls]
+    derived = [c for c in classes_of(package) if c is not cls and issubclass(c, cls) and not inspect.isabstract(c)]
+    return derived[:MOST_CLASSES]
+
+
+def namespace(values: Mapping[str, str]) -> str:
+    return f"__import__('types').SimpleNamespace({', '.join(f'{name}={text}' for name, text in values.items())})"
+
+
+def layer_with(values: Mapping[str, str], size: str = "8, 8") -> str:
+    """A linear layer that also has these attributes."""
+    items = ", ".join(f"{name!r}: {text}" for name, text in values.items())
+    return f"type('Layer', (torch.nn.Linear,), {{{items}}})({size})"
