@@ -186,6 +186,8 @@ class Conversation:
                 if tried < MAX_FIXES:
                     tried += 1
                     record["fix"] = self._outcome_of(record["fingerprint"], fix, result, scratch)
+            # What the fixed code was compared with at ordinary inputs: of no further use.
+            result["evidence"].pop("ordinary", None)
             self._say({"type": "check", "result": result})
 
     def _outcome_of(self, fingerprint: str, fix: Any, result: Mapping[str, Any], scratch: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,9 +52,10 @@ def run_fixed(
 
     def work(child: LineWriter) -> None:
         from gradproof_probe.harness.recipe import Recipe
+        from gradproof_probe.suspicions.fixes import verify
 
-        verify = importlib.import_module("gradproof_probe.suspicions.fixes").verify
-        child.write({"type": "fix", **verify(resolved, Recipe.from_wire(task.recipe), task.check, task.evidence)})
+        evidence = {**task.evidence, "fingerprint": task.fingerprint, "seed": request.seed}
+        child.write({"type": "fix", **verify(resolved, Recipe.from_wire(task.recipe), task.check, evidence)})
 
     said, end = listen(work, deadline)
     if (answer := said.get("fix")) is None:
