@@ -26,7 +26,7 @@ import inspect
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -123,28 +123,54 @@ class _Runs:
 
 
 @dataclass(slots=True)
-class _Findings:
-    """What speaks for and against a recipe."""
+class _Said:
+    """What can be read about the inputs, by the parameter that each is given to."""
 
-    flaws: list[str] = field(default_factory=list)
-    varied: list[str] = field(default_factory=list)
-    evidence: list[Evidence] = field(default_factory=list)
+    evidence: list[Evidence]
+    names: dict[int, str]
+    counts_no_axis: bool
+
+    @classmethod
+    def of(cls, runs: _Runs, recipe: Recipe, routes: Sequence[Evidence]) -> _Said:
+        function = called_function(runs.resolved, runs.instance)
+        parameters = called_parameters(runs.resolved, function)
+        return cls(
+            [*read_evidence(runs.resolved, runs.instance, function, parameters), *routes],
+            _names(recipe, parameters),
+            names_no_leading_axis(function, runs.instance),
+        )
+
+    def of_tensor(self, tensor: WrittenTensor) -> list[Evidence]:
+        name = self.names.get(tensor.position, "")
+        return [item for item in self.evidence if item.argument == name]
+
+    def still_allow(self, before: Sequence[WrittenTensor], after: Sequence[WrittenTensor]) -> bool:
+        """Whether nothing is said against other sizes that wasn't said before."""
+        return all(
+            item.allows(new) or not item.allows(old)
+            for old, new in zip(before, after, strict=True)
+            for item in self.of_tensor(old)
+        )
 
 
 def _judged(runs: _Runs, recipe: Recipe, trial: Trial, routes: Sequence[Evidence]) -> tuple[Recipe, Trial]:
-    found = _Findings(flaws=list(_flaws(runs, recipe, trial)))
+    said = _Said.of(runs, recipe, routes)
+    flaws = list(_flaws(runs, recipe, trial))
     tensors = written_tensors(recipe.inputs)
-    inputs = recipe.inputs
-    if tensors:
-        found.varied = list(_varied(runs, inputs, tensors))
-        if not found.varied:
-            found.flaws.append("it runs at these sizes only")
-        inputs = _told_apart(runs, inputs, tensors)
-    else:
-        found.flaws.append("no input is a tensor of a size that could be varied")
+    varied = list(_varied(runs, recipe.inputs, tensors)) if tensors else []
+    if not tensors:
+        flaws.append("no input is a tensor of a size that could be varied")
+    elif not varied:
+        flaws.append("it runs at these sizes only")
+    inputs = _told_apart(runs, recipe.inputs, said) if tensors else recipe.inputs
     if inputs != recipe.inputs:
         recipe, trial = replace(recipe, inputs=inputs), runs.run(inputs) or trial
-    grade, why = _grade(runs, recipe, found, routes)
+    grade: Grade = "C"
+    why = f"not confirmed: {'; '.join(flaws)}"
+    if not flaws:
+        grade, why = _grade(runs, recipe, said)
+    if grade == "B":
+        why = f"{why}; {varied[0]}"
     return replace(recipe, grade=grade, provenance="; ".join(filter(None, (recipe.provenance, why)))), trial
 
 
@@ -227,34 +253,34 @@ def _together(
 # ------------------------------------------------------------------------------------------- distinct sizes stay so
 
 
-def _told_apart(runs: _Runs, inputs: tuple[str, ...], tensors: list[WrittenTensor]) -> tuple[str, ...]:
-    """The inputs with equal sizes made different wherever that still runs."""
-    first = tensors[0]
-    for axis in reversed(range(1, len(first.shape))):
+def _told_apart(runs: _Runs, inputs: tuple[str, ...], said: _Said) -> tuple[str, ...]:
+    """The inputs with equal sizes made different wherever that still runs and nothing is said against it."""
+    for axis in reversed(range(1, len(written_tensors(inputs)[0].shape))):
         shape = written_tensors(inputs)[0].shape
         if shape[axis] < 2 or shape[axis] not in shape[:axis]:
             continue
-        changed = _other_axis(runs, inputs, axis, shape)
+        changed = _other_axis(runs, inputs, axis, said)
         if changed is not None:
             inputs = changed
-    return _other_lengths(runs, inputs)
+    return _other_lengths(runs, inputs, said)
 
 
-def _other_axis(runs: _Runs, inputs: tuple[str, ...], axis: int, shape: Shape) -> tuple[str, ...] | None:
-    size = shape[axis]
+def _other_axis(runs: _Runs, inputs: tuple[str, ...], axis: int, said: _Said) -> tuple[str, ...] | None:
     tensors = written_tensors(inputs)
+    shape = tensors[0].shape
+    size = shape[axis]
     for other in dict.fromkeys([size + 1, size + max(1, size // 4), size + max(1, size // 2), size * 2]):
         if other in shape:
             continue
         for shapes in _together(tensors, tensors[0], axis, other):
             changed = with_shapes(inputs, shapes)
             alters_once = all(new.count(other) <= 1 for new in shapes.values())
-            if alters_once and runs.holds(changed):
+            if alters_once and said.still_allow(tensors, written_tensors(changed)) and runs.holds(changed):
                 return changed
     return None
 
 
-def _other_lengths(runs: _Runs, inputs: tuple[str, ...]) -> tuple[str, ...]:
+def _other_lengths(runs: _Runs, inputs: tuple[str, ...], said: _Said) -> tuple[str, ...]:
     """A further tensor as long as the first one, made longer by one: a memory beside a sequence."""
     tensors = written_tensors(inputs)
     first = tensors[0]
@@ -272,7 +298,7 @@ def _other_lengths(runs: _Runs, inputs: tuple[str, ...]) -> tuple[str, ...]:
                 (item.position, item.place): (*item.shape[:axis], size + 1, *item.shape[axis + 1 :]) for item in group
             }
             changed = with_shapes(inputs, shapes)
-            if runs.holds(changed):
+            if said.still_allow(current, written_tensors(changed)) and runs.holds(changed):
                 inputs = changed
                 break
     return inputs
@@ -281,35 +307,28 @@ def _other_lengths(runs: _Runs, inputs: tuple[str, ...]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------------------- agreement
 
 
-def _grade(runs: _Runs, recipe: Recipe, found: _Findings, routes: Sequence[Evidence]) -> tuple[Grade, str]:
+def _grade(runs: _Runs, recipe: Recipe, said: _Said) -> tuple[Grade, str]:
+    """B with the routes that agree on the first tensor, or C with what is missing."""
     tensors = written_tensors(recipe.inputs)
-    if found.flaws:
-        return "C", f"not confirmed: {'; '.join(found.flaws)}"
-    function = called_function(runs.resolved, runs.instance)
-    parameters = called_parameters(runs.resolved, function)
-    names = _names(recipe, parameters)
-    read = [*read_evidence(runs.resolved, runs.instance, function, parameters), *routes]
-    is_plain = names_no_leading_axis(function, runs.instance)
     agreed: list[str] = []
     for number, tensor in enumerate(tensors):
         if number and (not tensor.is_float or tensor.place):
             continue
-        name = names.get(tensor.position, "")
-        said = [item for item in read if item.argument == name]
+        name = said.names.get(tensor.position, "")
+        heard = [*said.of_tensor(tensor), *_by_running(runs, recipe, tensors, tensor, said)]
         if recipe.found_by == "parent":
-            said.append(Evidence("parent", name, ranks=(len(tensor.shape),), said="recorded while another target ran"))
-        said += _by_running(runs, recipe, tensors, tensor, name, plain=is_plain)
-        against = [item for item in said if item.sure and not item.allows(tensor)]
+            heard.append(Evidence("parent", name, ranks=(len(tensor.shape),), said="recorded while another target ran"))
+        against = [item for item in heard if item.sure and not item.allows(tensor)]
         if against:
             return "C", f"{ROUTE_WORDS[against[0].route]} ({against[0].said}) says otherwise of {name or 'an input'}"
-        supporting = [item for item in said if item.allows(tensor)]
+        supporting = [item for item in heard if item.allows(tensor)]
         agreeing = {item.route for item in supporting}
         if len(agreeing) < 2 or not any(item.fixes_rank for item in supporting):
             missing = "nothing" if not agreeing else f"only {_listed(agreeing)}"
             return "C", f"guessed: {missing} speaks for the shape of {name or 'an input'}"
         if not number:
             agreed = [ROUTE_WORDS[route] for route in ROUTE_WORDS if route in agreeing]
-    return "B", f"agreed by {' and '.join(agreed[:3])}; {found.varied[0]}"
+    return "B", f"agreed by {' and '.join(agreed[:3])}"
 
 
 def _listed(agreeing: Iterable[str]) -> str:
@@ -317,9 +336,10 @@ def _listed(agreeing: Iterable[str]) -> str:
 
 
 def _by_running(
-    runs: _Runs, recipe: Recipe, tensors: Sequence[WrittenTensor], tensor: WrittenTensor, name: str, *, plain: bool
+    runs: _Runs, recipe: Recipe, tensors: Sequence[WrittenTensor], tensor: WrittenTensor, said: _Said
 ) -> list[Evidence]:
-    """Whether one axis more and one less are refused, or run as well in code that names no axis."""
+    """Whether one axis more and one less are refused, or run as well in code that counts none from the front."""
+    name = said.names.get(tensor.position, "")
     rank = len(tensor.shape)
     others = [shape for shape in (tensor.shape[1:], (2, *tensor.shape)) if shape and rank]
     outcomes = []
@@ -334,7 +354,11 @@ def _by_running(
         return [Evidence("refusal", name, ranks=(rank,), said=f"neither {rank - 1} nor {rank + 1} axes run")]
     if all(outcomes):
         found = [Evidence("free", name, ranks=tuple(range(rank + 2)), said="other numbers of axes run as well")]
-        return [*found, Evidence("source", name, said="it counts no axis from the front")] if plain else found
+        return (
+            [*found, Evidence("source", name, said="it counts no axis from the front")]
+            if said.counts_no_axis
+            else found
+        )
     return []
 
 
