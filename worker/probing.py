@@ -90,7 +90,8 @@ class _Run:
             case HarnessMessage(job=job, harness=harness, not_run=not_run):
                 claim = self._claims[job]
                 if harness is not None:
-                    tools.report(claim, lambda: results.harness(claim, harness_info(harness)))
+                    kind = message.kind if self._is_guessed(claim) else None
+                    tools.report(claim, lambda: results.harness(claim, harness_info(harness), kind))
                 elif not_run is not None and not_run.reason == BUDGET_SPENT:
                     tools.report(claim, lambda: results.left_out(claim, not_run.detail))
                 elif not_run is not None:
@@ -136,7 +137,12 @@ class _Run:
             declared=None if declared is None else _declared(declared),
             hypotheses=plan.hypotheses,
             mined=tuple(_call(values) for values in plan.mined),
+            guessed=self._is_guessed(claim),
         )
+
+    def _is_guessed(self, claim: Claim) -> bool:
+        declared = self._work.plans[claim.job_id].declared
+        return declared is not None and declared.get("guessed") is True
 
 
 def _lose(claim: Claim, reason: str, tools: Tools) -> None:

@@ -122,12 +122,16 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTarget:
-    """How the submitted repository says that a target is built and called."""
+    """How the submitted repository says that a target is built and called.
+
+    `guessed`: reading did not find it, so that its kind is told from its name until it is imported.
+    """
 
     constructor: str | None
     inputs: tuple[str, ...]
     provenance: str
 
+    guessed: bool = False
 
 @dataclass(frozen=True, slots=True)
 class StaticOutcome:
@@ -135,7 +139,7 @@ class StaticOutcome:
 
     `declared` is keyed by the name of the target; `tolerances` by the name of the tolerance; `checks` is empty for all
     of them, and the submission's own choice goes before it. `has_examples` tells whether the repository seems to show
-    how it is called.
+    how it is called. `absent` says of declared targets, by name, why there is nothing to run.
     """
 
     analysis: StaticAnalysis
@@ -145,9 +149,12 @@ class StaticOutcome:
     checks: tuple[str, ...] = ()
     has_examples: bool = False
 
+    absent: Mapping[str, str] = field(default_factory=dict)
     def not_run(self, target: TargetDeclaration) -> tuple[str, str] | None:
         """Why a target is not to be run, in a few stable words and a sentence; None if it is."""
         if target.why_not and target.name not in self.declared:
+        if target.name in self.absent:
+            return "not found", self.absent[target.name]
             return target.why_not, "told from its source"
         return None
 

@@ -14,6 +14,7 @@ from typing import Final
 from analyzer.engine import AnalyzerOptions, analyze_files
 from analyzer.findings import StaticAnalysis
 from analyzer.registry import all_rules
+from services.analyses.declared import Undiscovered
 from services.analyses.examples import has_examples, is_text
 from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome
 from services.checks.plan import CHECKS
@@ -60,7 +61,8 @@ def read_files(
     """The same for some files below `root`, by the configuration at `configured_at` (None: at `root`)."""
     configuration = known_configuration(configured_at or root)
     selection = RuleSelection(configuration, select=options.rules, ignore=options.ignore)
-    selected = sorted(configuration.files(path for path in paths if path.endswith(SUFFIXES)))
+    modules = [path for path in paths if path.endswith(SUFFIXES)]
+    selected = sorted(configuration.files(modules))
     wanted = selected if reading.only is None else [path for path in selected if path in reading.only]
     analysis = analyze_files(
         root,
@@ -70,7 +72,26 @@ def read_files(
         cache=reading.cache,
         beside=selected,
     )
-    return outcome_of(selection.applied(analysis), configuration)
+    outcome = outcome_of(selection.applied(analysis), configuration)
+    return with_declared(outcome, Undiscovered(root, modules, configuration, analysis.targets))
+
+
+def with_declared(outcome: StaticOutcome, declared: Undiscovered) -> StaticOutcome:
+    """The outcome with the declared targets that reading did not find, each in its place."""
+    if not declared.found:
+        return outcome
+    targets = sorted((*outcome.analysis.targets, *declared.found), key=lambda target: (target.path, target.line))
+    guessed = {
+        target.name: replace(outcome.declared[target.name], guessed=True)
+        for target in declared.found
+        if target.name not in declared.absent
+    }
+    return replace(
+        outcome,
+        analysis=replace(outcome.analysis, targets=tuple(targets)),
+        declared={**outcome.declared, **guessed},
+        absent=declared.absent,
+    )
 
 
 def known_configuration(root: Path) -> Configuration:

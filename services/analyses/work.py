@@ -200,10 +200,10 @@ class WorkResults:
         with self._fenced(claim):
             pass
 
-    def harness(self, claim: Claim, harness: Harness) -> None:
-        """The target of the job could be built and called like this."""
+    def harness(self, claim: Claim, harness: Harness, kind: str | None = None) -> None:
+        """The target of the job could be built and called like this; `kind` is what it is, if that was not known."""
         with self._fenced(claim) as (uow, target_id):
-            checks.record_harness(uow.session, target_id, harness)
+            checks.record_harness(uow.session, target_id, harness, kind)
 
     def not_run(self, claim: Claim, reason: str, detail: str) -> None:
         """No check of the target can run: a few stable words, and the sentence behind them."""

@@ -10,7 +10,7 @@ CHECKS = ("gradcheck", "gradgradcheck", "nan_gradient", "compile_equivalence", "
 # The analysis had no time left for a target, which was never begun: a reason for not running, as the probe's are.
 BUDGET_SPENT = "budget spent"
 # The reasons that say of a target that nobody tried it.
-NOT_BEGUN = (BUDGET_SPENT, "cancelled")
+NOT_BEGUN = (BUDGET_SPENT, "cancelled", "not found")
 _NEEDS_A_DEVICE = ("device_compare",)
 
 

@@ -99,12 +99,16 @@ def load_plans(session: Session, target_ids: Collection[str]) -> dict[str, Targe
     }
 
 
-def record_harness(session: Session, target_id: str, harness: Harness) -> None:
-    """How the target was built and called. A harness on any device counts: it clears a reason for not running."""
+def record_harness(session: Session, target_id: str, harness: Harness, kind: str | None = None) -> None:
+    """How the target was built and called. A harness on any device counts: it clears a reason for not running.
+
+    `kind` is what it turned out to be, if reading could not tell.
+    """
+    told = {} if kind is None else {"kind": kind}
     session.execute(
         update(TargetRow)
         .where(TargetRow.id == target_id)
-        .values(harness=harness.model_dump(mode="json"), not_run_reason=None, not_run_detail=None)
+        .values(harness=harness.model_dump(mode="json"), not_run_reason=None, not_run_detail=None, **told)
     )
 
 

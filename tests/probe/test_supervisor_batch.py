@@ -108,3 +108,20 @@ def test_after_the_time_of_the_batch_nothing_is_begun(source: Path) -> None:
     for job in ("Outer", "Inner"):
         assert spoken.not_run(job)["reason"] == "budget spent"
         assert kinds(spoken, job) == ["harness", "target_finished"]
+
+
+def test_a_kind_that_was_guessed_is_told_from_what_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "import torch\n"
+        "class lower(torch.nn.Module):\n    def forward(self, x):\n        return x.sin()\n"
+        "Upper = lambda x: x.sin()\n",
+        encoding="utf-8",
+    )
+    batch = []
+    for kind, name in (("function", "lower"), ("module", "Upper")):
+        item = entry(kind, f"odd:{name}", inputs=["torch.randn(3)"], constructor=None)
+        item["target"]["guessed"] = True
+        batch.append(item)
+    spoken = speak(tmp_path, batch)
+    assert [spoken.of(job, "harness")[0]["kind"] for job in ("lower", "Upper")] == ["module", "function"]
+    assert [spoken.result(job)["verdict"] for job in ("lower", "Upper")] == ["pass", "pass"]

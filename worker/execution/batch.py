@@ -35,7 +35,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """One target of a batch. `job` is an opaque id that comes back with every message about it."""
+    """One target of a batch. `job` is an opaque id that comes back with every message about it.
+
+    `guessed`: the kind of the target is to be told by the probe, once it has imported it.
+    """
 
     job: str
     target: TargetDeclaration
@@ -43,6 +46,7 @@ class BatchJob:
     declared: DeclaredHarness | None = None
     hypotheses: tuple[Mapping[str, object], ...] = ()
     mined: tuple[Call, ...] = ()
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Batch:
     """Targets of one snapshot that share one sandbox and one `import torch`.
 
     `source` is the directory of the snapshot; `python` the interpreter that runs the probe beside submitted code.
+    `layer` holds the packages of its own requirements, None without any.
     `seconds_left` of the budget of the analysis (None: it has none): afterwards no further target is begun.
     """
 
@@ -60,6 +65,7 @@ class Batch:
     seed: int = 0
     tolerances: Mapping[str, float] = field(default_factory=dict)
     seconds_left: float | None = None
+    layer: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,12 +124,13 @@ class NotRun(_Line):
 
 
 class HarnessMessage(_Line):
-    """The harness of a target, or why there is none."""
+    """The harness of a target, or why there is none; `kind` is what the target is, if only the probe can tell."""
 
     type: Literal["harness"]
     job: Word
     harness: HarnessReply | None = None
     not_run: NotRun | None = None
+    kind: Literal["module", "function", "autograd_function"] | None = None
 
 
 class CheckStartedMessage(_Line):

@@ -55,7 +55,13 @@ def run_batch(
     """
     relay = _Relay(batch, on_message)
     command = probe_command(
-        batch.source, batch.python, launcher.mode, _asked(batch, settings), device=batch.device, seed=batch.seed
+        batch.source,
+        batch.python,
+        launcher.mode,
+        _asked(batch, settings),
+        device=batch.device,
+        seed=batch.seed,
+        layer=batch.layer,
     )
     outcome = launcher.run(command, _limits(batch, settings), relay.receive, cancelled)
     relay.flush(outcome)
@@ -98,6 +104,7 @@ def _request_entry(job: BatchJob) -> dict[str, object]:
             "import_root": target.import_root,
             "module": target.module,
             "qualname": target.qualname,
+            "guessed": job.guessed,
         },
         "declared": None
         if job.declared is None

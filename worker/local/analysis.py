@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from analyzer.findings import TargetDeclaration
+from analyzer.findings import TargetDeclaration, TargetKind
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.planning import plan_info, run_order
 from services.analyses.reading import read_snapshot
@@ -296,8 +296,13 @@ class _Runs:
             hypotheses=self._suspicions.of(target),
             mined=tuple(self._calls.get(target.name, ())),
         )
+            guessed=self._is_guessed(job),
 
     def _hear(self, message: Message) -> None:
+    def _is_guessed(self, job: str) -> bool:
+        declared = self._outcome.declared.get(self._targets[job].name)
+        return declared is not None and declared.guessed
+
         with self._lock:
             match message:
                 case HarnessMessage(job=job, harness=None, not_run=not_run) if not_run is not None:
@@ -305,6 +310,8 @@ class _Runs:
                 case HarnessMessage(job=job, harness=harness) if harness is not None:
                     self._harness[job] = harness_info(harness)
                 case CheckMessage(job=job, result=result):
+                    if kind is not None and self._is_guessed(job):
+                        self._targets[job] = replace(self._targets[job], kind=TargetKind(kind))
                     self._checks[job].append(check_info(result))
                 case TargetFinishedMessage(job=job):
                     self._progress.step(self._label(job))

@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -19,7 +19,7 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.missing_modules import MissingDependencyError
-from gradproof_probe.request import Target
+from gradproof_probe.request import Kind, Target
 
 # Where the name on PyPI differs from the name that is imported; the usual ones of model code.
 PYPI_NAMES: Final = {
@@ -97,7 +97,11 @@ def import_target(source_root: Path, target: Target) -> Resolved:
     finally:
         if os.getpid() != own_process:
             os._exit(0)  # a module that forks comes back twice: the copy must not speak for the target
-    return Resolved(target, module, _resolve(module, target))
+    value = _find(module, target)
+    if target.guessed:
+        target = replace(target, kind=_kind_of(value))
+    _confirm_kind(value, target)
+    return Resolved(target, module, value)
 
 
 def _import(source_root: Path, target: Target) -> ModuleType:
@@ -158,7 +162,14 @@ def _asker(error: BaseException) -> str:
     return place
 
 
-def _resolve(module: ModuleType, target: Target) -> Any:
+def _kind_of(value: Any) -> Kind:
+    if isinstance(value, type) and issubclass(value, torch.nn.Module):
+        return "module"
+    is_function = isinstance(value, type) and issubclass(value, torch.autograd.Function)
+    return "autograd_function" if is_function else "function"
+
+
+def _find(module: ModuleType, target: Target) -> Any:
     if "<locals>" in target.qualname:
         raise NotRunnableError("not a target after all", f"{target.qualname} exists only inside a function")
     value: Any = module
@@ -169,7 +180,6 @@ def _resolve(module: ModuleType, target: Target) -> Any:
             raise NotRunnableError(
                 "name absent after import", f"{target.module} has no {target.qualname} (defined under a condition?)"
             ) from error
-    _confirm_kind(value, target)
     return value
 
 

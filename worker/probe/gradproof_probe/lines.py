@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from gradproof_probe.protocol import FOUND_BY, NOT_RUN_REASONS
-from gradproof_probe.request import Mined
+from gradproof_probe.request import KINDS, Mined
 
 VERDICTS: Final = ("pass", "fail", "inconclusive", "skipped", "error")
 SOURCES: Final = ("declared", "mined", "synthesised")
@@ -71,6 +71,7 @@ def clean_harness(message: dict[str, Any]) -> dict[str, Any] | None:
                 "code": _text(harness.get("code")),
             },
             "not_run": None,
+            "kind": message["kind"] if message.get("kind") in KINDS else None,
         }
         return line if len(json.dumps(line)) <= HARNESS else None
     if isinstance(not_run, dict) and not_run.get("reason") in NOT_RUN_REASONS:
@@ -128,7 +129,7 @@ def _variants(value: Any) -> list[dict[str, Any]]:
 
 def not_run_line(reason: str, detail: str) -> dict[str, Any]:
     assert reason in NOT_RUN_REASONS
-    return {"type": "harness", "harness": None, "not_run": {"reason": reason, "detail": detail[:TEXT]}}
+    return {"type": "harness", "harness": None, "not_run": {"reason": reason, "detail": detail[:TEXT]}, "kind": None}
 
 
 def clean_result(value: Any, allowed: Sequence[str]) -> dict[str, Any] | None:

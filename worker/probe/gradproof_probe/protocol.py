@@ -11,7 +11,7 @@ Request (`/job/request.json`)::
      "tolerances": {"gradcheck_rtol": …},
      "batch": [{"job": "<id>",
                 "target": {"name": "pkg.a:Norm", "kind": "module", "path": "pkg/a.py", "line": 3,
-                           "import_root": "", "module": "pkg.a", "qualname": "Norm"},
+                           "import_root": "", "module": "pkg.a", "qualname": "Norm", "guessed": false},
                 "declared": {"constructor": "Norm(dim=8)" | null, "inputs": ["torch.randn(4, 8)"],
                              "provenance": "pyproject.toml:12"} | null,
                 "mined": [{"constructor": "Norm(8)", "inputs": ["torch.randn(2, 8)"], "provenance": "README.md:12",
@@ -26,7 +26,8 @@ Answers, in order; `job` repeats the id of the batch entry::
     {"type": "harness", "job": "…", "harness": {"source": …, "grade": …, "constructor": …, "inputs": […],
                                                 "provenance": …, "reason": null, "found_by": …, "code": "…",
                                                 "variants": [{"constructor": …, "inputs": […], "option": …}]} | null,
-     "not_run": null | {"reason": "missing dependency", "detail": "No module named 'einops' …"}}
+     "not_run": null | {"reason": "missing dependency", "detail": "No module named 'einops' …"},
+     "kind": null | "module" | "function" | "autograd_function"}
     {"type": "check_started", "job": "…", "check": "gradcheck"}
     {"type": "check", "job": "…", "result": {"check": "gradcheck", "verdict": "fail", "device": "cpu",
         "summary": "…", "diagnosis": {"cause": "scaled_gradient", "text": "…", "numbers": {…}} | null,

@@ -35,7 +35,10 @@ class ProbeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to run: `path` and `import_root` are relative to the source root."""
+    """What to run: `path` and `import_root` are relative to the source root.
+
+    `guessed`: its kind is a guess, what it is shows when it is imported.
+    """
 
     name: str
     kind: Kind
@@ -44,6 +47,7 @@ class Target:
     import_root: str
     module: str
     qualname: str
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,7 @@ def _entry(value: Any, where: str) -> Entry:
             import_root=str(target.get("import_root") or ""),
             module=_text(target, "module", where),
             qualname=_text(target, "qualname", where),
+            guessed=target.get("guessed") is True,
         ),
         declared=None if declared is None else _declared(_mapping(declared, f"{where}.declared"), where),
         hypotheses=tuple(_mapping(item, f"{where}.hypotheses") for item in entry.get("hypotheses") or ()),

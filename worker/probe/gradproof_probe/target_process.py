@@ -82,7 +82,8 @@ def _find_harness(
         from gradproof_probe.harness.synthesis import find_recipe
 
         def tell(recipe: Recipe) -> None:
-            child.write({"type": "harness", "harness": recipe.to_wire(), "not_run": None})
+            harness = recipe.to_wire()
+            child.write({"type": "harness", "harness": harness, "not_run": None, "kind": resolved.target.kind})
 
         try:
             # A second of the limit is kept for saying what was found: a killed child says nothing.
@@ -94,7 +95,7 @@ def _find_harness(
             child.write(not_run_line(error.reason, error.detail))
             return
         tell(recipe)
-        if wanted and entry.target.kind == "module":
+        if wanted and resolved.target.kind == "module":
             child.write({"type": "parts", "parts": _parts(request, resolved, recipe, wanted)})
 
     said, end = listen(work, deadline + PARTS_S)
