@@ -130,8 +130,8 @@ class DeclaredTarget:
     constructor: str | None
     inputs: tuple[str, ...]
     provenance: str
-
     guessed: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class StaticOutcome:
@@ -148,13 +148,13 @@ class StaticOutcome:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
     has_examples: bool = False
-
     absent: Mapping[str, str] = field(default_factory=dict)
+
     def not_run(self, target: TargetDeclaration) -> tuple[str, str] | None:
         """Why a target is not to be run, in a few stable words and a sentence; None if it is."""
-        if target.why_not and target.name not in self.declared:
         if target.name in self.absent:
             return "not found", self.absent[target.name]
+        if target.why_not and target.name not in self.declared:
             return target.why_not, "told from its source"
         return None
 

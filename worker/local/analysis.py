@@ -295,23 +295,23 @@ class _Runs:
             else DeclaredHarness(declared.constructor, declared.inputs, declared.provenance),
             hypotheses=self._suspicions.of(target),
             mined=tuple(self._calls.get(target.name, ())),
-        )
             guessed=self._is_guessed(job),
+        )
 
-    def _hear(self, message: Message) -> None:
     def _is_guessed(self, job: str) -> bool:
         declared = self._outcome.declared.get(self._targets[job].name)
         return declared is not None and declared.guessed
 
+    def _hear(self, message: Message) -> None:
         with self._lock:
             match message:
                 case HarnessMessage(job=job, harness=None, not_run=not_run) if not_run is not None:
                     self._not_run[job] = (not_run.reason, not_run.detail)
-                case HarnessMessage(job=job, harness=harness) if harness is not None:
+                case HarnessMessage(job=job, harness=harness, kind=kind) if harness is not None:
                     self._harness[job] = harness_info(harness)
-                case CheckMessage(job=job, result=result):
                     if kind is not None and self._is_guessed(job):
                         self._targets[job] = replace(self._targets[job], kind=TargetKind(kind))
+                case CheckMessage(job=job, result=result):
                     self._checks[job].append(check_info(result))
                 case TargetFinishedMessage(job=job):
                     self._progress.step(self._label(job))
