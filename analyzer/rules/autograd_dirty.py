@@ -34,7 +34,7 @@ class MissingMarkDirty(Rule):
     name = "missing-mark-dirty"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("Function",)

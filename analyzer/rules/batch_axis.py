@@ -57,7 +57,7 @@ class HiddenStateView(Rule):
     name = "hidden-state-view"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("batch_consistency",)
+    settled_by = ("finding_search",)
     fix = FixSafety.UNSAFE
     triggers = ("GRU", "LSTM", "RNN")
     documentation = Documentation(
@@ -222,7 +222,7 @@ class SequenceAxisTakenForBatch(Rule):
     name = "sequence-axis-confused"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("batch_consistency",)
+    settled_by = ("finding_search",)
     triggers = ("GRU", "LSTM", "RNN", "Transformer", "MultiheadAttention")
     documentation = Documentation(
         what_it_does=(
@@ -455,7 +455,7 @@ class ViewSwapsAxes(Rule):
     name = "view-swaps-axes"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("batch_consistency",)
+    settled_by = ("finding_search",)
     triggers = ("view", "reshape")
     documentation = Documentation(
         what_it_does=(

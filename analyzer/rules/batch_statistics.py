@@ -34,7 +34,7 @@ class ScaledByBatchExtreme(Rule):
     name = "scaled-by-batch"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("batch_consistency",)
+    settled_by = ("finding_search",)
     triggers = (".max(", ".min(", ".mean()", ".std(")
     documentation = Documentation(
         what_it_does=(
@@ -168,7 +168,7 @@ class WeightsOfAnotherAxis(Rule):
     name = "weights-of-another-axis"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("batch_consistency",)
+    settled_by = ("finding_search",)
     fix = FixSafety.UNSAFE
     triggers = ("oftmax",)
     documentation = Documentation(

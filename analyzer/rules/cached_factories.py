@@ -26,7 +26,7 @@ class CachedWithoutDevice(Rule):
     name = "cached-without-device"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "finding_search")
     triggers = ("lru_cache", "cache")
     documentation = Documentation(
         what_it_does=(

@@ -29,7 +29,7 @@ class BranchOnTensorValue(Rule):
     name = "branch-on-tensor-value"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("compile_equivalence",)
+    settled_by = ("compile_equivalence", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = ("forward", "compile")

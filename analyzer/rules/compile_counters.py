@@ -58,7 +58,7 @@ class StateChangedInForward(Rule):
     name = "state-changed-in-forward"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("compile_equivalence",)
+    settled_by = ("compile_equivalence", "finding_search")
     torch_versions = "2.13"
     triggers = ("forward",)
     documentation = Documentation(

@@ -39,7 +39,7 @@ class ActivationAppliedTwice(Rule):
     name = "activation-applied-twice"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow",)
+    settled_by = ("finding_search",)
     fix = FixSafety.NONE
     triggers = ("softmax", "Softmax", "sigmoid", "Sigmoid")
     documentation = Documentation(

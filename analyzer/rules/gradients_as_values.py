@@ -86,7 +86,7 @@ class GradientWithoutGraph(Rule):
     name = "gradient-in-loss-without-graph"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradgradcheck", "gradient_flow")
+    settled_by = ("gradgradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = ("autograd", "grad(")
@@ -250,7 +250,7 @@ class LossReplacedByNumber(Rule):
     name = "loss-replaced-by-constant"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow", "nan_gradient")
+    settled_by = ("nan_gradient", "finding_search")
     torch_versions = "2.13"
     triggers = tuple(_CHECKS)
     documentation = Documentation(

@@ -37,7 +37,7 @@ class ImplicitDimension(Rule):
     name = "implicit-dimension"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("batch_consistency",)
+    settled_by = ("finding_search",)
     fix = FixSafety.UNSAFE
     triggers = ("oftmax", "oftmin", "squeeze()", ".squeeze(")
     documentation = Documentation(

@@ -95,7 +95,7 @@ class DataWrite(Rule):
     name = "data-write"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     triggers = (".data",)
     documentation = Documentation(
@@ -175,7 +175,7 @@ class InplaceOnSavedOutput(Rule):
     name = "inplace-on-saved-output"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     documentation = Documentation(
@@ -252,7 +252,7 @@ class InplaceOnSavedInput(Rule):
     name = "inplace-on-saved-input"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     documentation = Documentation(

@@ -125,7 +125,7 @@ class ArgumentChanged(Rule):
     name = "argument-changed-in-place"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradcheck", "checkpoint_equivalence")
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     documentation = Documentation(
@@ -230,7 +230,7 @@ class OtherNameChanged(Rule):
     name = "second-name-changed-in-place"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     documentation = Documentation(
@@ -300,7 +300,7 @@ class AttributeChanged(Rule):
     name = "attribute-changed-through-name"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradcheck", "eval_side_effects")
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     documentation = Documentation(

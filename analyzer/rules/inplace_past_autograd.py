@@ -53,7 +53,7 @@ class NumpyWrite(Rule):
     name = "numpy-write"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     triggers = (".numpy()", "from_numpy", "dlpack")
     fix = FixSafety.NONE
@@ -118,7 +118,7 @@ class DataReplaced(Rule):
     name = "data-replaced"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     triggers = (".data =",)
     documentation = Documentation(

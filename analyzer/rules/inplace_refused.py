@@ -52,7 +52,7 @@ class InplaceOnLeaf(Rule):
     name = "inplace-on-parameter"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     documentation = Documentation(
@@ -143,7 +143,7 @@ class InplaceOnSharedMemory(Rule):
     name = "inplace-on-shared-memory"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     documentation = Documentation(

@@ -36,7 +36,7 @@ class BinaryLossInput(Rule):
     name = "binary-loss-of-wrong-input"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("nan_gradient", "gradient_flow", "autocast")
+    settled_by = ("nan_gradient", "autocast", "finding_search")
     fix = FixSafety.SAFE
     triggers = ("binary_cross_entropy", "BCE")
     documentation = Documentation(
@@ -188,7 +188,7 @@ class ClassLossInput(Rule):
     name = "class-loss-of-wrong-input"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow",)
+    settled_by = ("finding_search",)
     fix = FixSafety.UNSAFE
     triggers = ("cross_entropy", "CrossEntropy", "nll_loss", "NLLLoss", "kl_div", "KLDiv")
     documentation = Documentation(

@@ -34,7 +34,7 @@ class LossShapesBroadcast(Rule):
     name = "loss-shapes-broadcast"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("batch_consistency",)
+    settled_by = ("finding_search",)
     fix = FixSafety.UNSAFE
     triggers = (
         "mse_loss",

@@ -255,7 +255,7 @@ class DoubleFromNumpy(Rule):
     name = "double-from-numpy"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "finding_search")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("numpy",)

@@ -47,7 +47,7 @@ class ExhaustedGenerator(Rule):
     name = "exhausted-parameters"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow",)
+    settled_by = ("finding_search",)
     fix = FixSafety.UNSAFE
     triggers = ("parameters()", "buffers()")
     documentation = Documentation(

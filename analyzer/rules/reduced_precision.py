@@ -40,7 +40,7 @@ class FactoryWithoutDtype(Rule):
     name = "factory-without-dtype"
     severity = Severity.NOTE
     confidence = Confidence.MEDIUM
-    settled_by = ("autocast",)
+    settled_by = ("finding_search",)
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = tuple(f"{name}(" for name in _FLOATING)

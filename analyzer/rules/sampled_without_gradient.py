@@ -48,7 +48,7 @@ class SampledWithoutGradient(Rule):
     name = "sample-without-gradient"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradient_flow",)
+    settled_by = ("finding_search",)
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = (".sample(",)

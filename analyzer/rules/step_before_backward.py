@@ -52,7 +52,7 @@ class StepBeforeBackward(Rule):
     name = "step-before-backward"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck",)
+    settled_by = ("gradcheck", "finding_search")
     torch_versions = "2.13"
     triggers = (".step(",)
     documentation = Documentation(

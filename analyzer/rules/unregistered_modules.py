@@ -36,7 +36,7 @@ class UnregisteredModules(Rule):
     name = "unregistered-parameters"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow", "state_dict")
+    settled_by = ("finding_search",)
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("Module",)
@@ -265,7 +265,7 @@ class FlagOnModule(Rule):
     name = "requires-grad-on-module"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow",)
+    settled_by = ("finding_search",)
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = tuple(sorted({"requires_grad", *_TYPOS}))

@@ -46,7 +46,7 @@ class UnregisteredTensor(Rule):
     name = "unregistered-tensor"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare", "state_dict")
+    settled_by = ("device_compare", "finding_search")
     fix = FixSafety.SAFE
     triggers = tuple(f"{name}(" for name in FACTORIES)
     documentation = Documentation(
@@ -263,7 +263,7 @@ class CachedTensor(Rule):
     name = "cached-tensor-device"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "finding_search")
     fix = FixSafety.SAFE
     triggers = ("is None", "not in self.", "hasattr(self", "is not None", "shape", "size(")
     documentation = Documentation(
@@ -534,7 +534,7 @@ class BufferKeptTwice(Rule):
     name = "buffer-kept-twice"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "finding_search")
     triggers = ("register_buffer(",)
     documentation = Documentation(
         what_it_does=(
@@ -671,7 +671,7 @@ class FlagOutsideStateDict(Rule):
     name = "flag-outside-state-dict"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("state_dict",)
+    settled_by = ("finding_search",)
     triggers = ("= False", "= 0", "= True")
     documentation = Documentation(
         what_it_does=(

@@ -30,7 +30,7 @@ class StatisticNotSaved(Rule):
     name = "statistic-not-saved"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("state_dict",)
+    settled_by = ("finding_search",)
     fix = FixSafety.UNSAFE
     triggers = ("persistent",)
     documentation = Documentation(

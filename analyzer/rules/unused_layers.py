@@ -77,7 +77,7 @@ class UnusedLayer(Rule):
     name = "unused-layer"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradient_flow",)
+    settled_by = ("finding_search",)
     triggers = ("nn.",)
     documentation = Documentation(
         what_it_does=(
@@ -261,7 +261,7 @@ class LayerResultUnused(Rule):
     name = "layer-result-unused"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow",)
+    settled_by = ("finding_search",)
     triggers = ("forward",)
     documentation = Documentation(
         what_it_does=(

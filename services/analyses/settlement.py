@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
 from services.checks.repository import load_targets
 from services.database.base import utc_now
+from services.findings.failures import is_failure, with_failures
 from services.findings.repository import fingerprints, load_findings, update_settlements
 from services.findings.settle import settle
 from services.gates import GatePolicy, evaluate
@@ -50,7 +51,8 @@ def end_analysis(session: Session, row: AnalysisRow, status: AnalysisStatus, rea
     assert row.status in OPEN_STATUSES
     targets = load_targets(session, row.id)
     known = fingerprints(session, row.base_id) if row.base_id else frozenset()
-    settled = settle((item.finding for item in load_findings(session, row.id)), targets, known=known)
+    read = (item.finding for item in load_findings(session, row.id) if not is_failure(item.finding))
+    settled = with_failures(settle(read, targets, known=known), targets, known=known)
     update_settlements(session, row.id, settled)
     gate = evaluate(settled, targets, policy_of(row), status=status.value, status_reason=reason)
     row.status = status

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from services.jobs.model import CPU_CLASS
 
-CHECKS = ("gradcheck", "gradgradcheck", "nan_gradient", "compile_equivalence", "device_compare")
+CHECKS = ("gradcheck", "gradgradcheck", "nan_gradient", "finding_search", "compile_equivalence", "device_compare")
 # The analysis had no time left for a target, which was never begun: a reason for not running, as the probe's are.
 BUDGET_SPENT = "budget spent"
 # The reasons that say of a target that nobody tried it.

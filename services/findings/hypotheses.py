@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from analyzer.findings import Finding, TargetDeclaration
+from analyzer.findings import Edit, Finding, TargetDeclaration
 from services.findings.spans import Spans
 
 Hypotheses = tuple[dict[str, object], ...]
@@ -44,9 +44,15 @@ class Suspicions:
                 "rule": finding.rule,
                 "fingerprint": finding.fingerprint,
                 "path": finding.region.path,
-                "line": finding.region.start_line,
                 "symbol": finding.symbol,
+                "severity": finding.severity.value,
                 **finding.hypothesis,
+                # A rule's own words never stand in the place of these: the probe looks there and nowhere else.
+                "line": finding.region.start_line,
+                "end_line": finding.region.end_line,
+                "start_column": finding.region.start_column,
+                "end_column": finding.region.end_column,
+                "fix": [_edit(finding, edit) for edit in finding.fix.edits],
             }
             for finding in self._found.get(target, [])[:_MOST_OF_A_TARGET]
         )
@@ -66,6 +72,19 @@ class _File:
         middle = bisect_left(self._lines, line)
         window = self._targets[max(0, middle - _MOST_CALLERS) : middle + _MOST_CALLERS]
         return sorted(window, key=lambda target: abs(target.line - line))[:_MOST_CALLERS]
+
+
+def _edit(finding: Finding, edit: Edit) -> dict[str, object]:
+    """One change that would mend the finding, so that what is mended can be run as well."""
+    region = edit.region
+    return {
+        "path": region.path or finding.region.path,
+        "start_line": region.start_line,
+        "start_column": region.start_column,
+        "end_line": region.end_line,
+        "end_column": region.end_column,
+        "replacement": edit.replacement,
+    }
 
 
 def _line(finding: Finding) -> int:

@@ -50,16 +50,24 @@ def store_suppressions(session: Session, analysis_id: str, suppressed: Iterable[
 
 
 def update_settlements(session: Session, analysis_id: str, settled: Sequence[SettledFinding]) -> None:
-    """Write verdicts into the stored findings; `settled` has all of them, in their stored order."""
+    """Write verdicts into the stored findings: `settled` begins with all of them, in their stored order.
+
+    What comes after them is new, and stored behind them.
+    """
     rows = session.scalars(
         select(FindingRow).where(FindingRow.analysis_id == analysis_id).order_by(FindingRow.position)
     ).all()
-    for row, item in zip(rows, settled, strict=True):
+    for row, item in zip(rows, settled[: len(rows)], strict=True):
+        row.severity = item.severity.value
         row.verdict = item.settlement.verdict
         row.verdict_reason = item.settlement.reason
         row.evidence = dict(item.settlement.evidence)
         row.is_new = item.is_new
         row.triage = item.triage
+    session.add_all(
+        FindingRow(analysis_id=analysis_id, position=position, **_columns(item))
+        for position, item in enumerate(settled[len(rows) :], start=len(rows))
+    )
     session.flush()
 
 
@@ -90,7 +98,7 @@ def _columns(item: SettledFinding) -> dict[str, object]:
         "fingerprint": finding.fingerprint,
         "rule": finding.rule,
         "name": finding.name,
-        "severity": finding.severity.value,
+        "severity": item.severity.value,
         "confidence": finding.confidence.value,
         "path": region.path,
         "start_line": region.start_line,

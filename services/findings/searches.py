@@ -20,11 +20,25 @@ _MOST: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class FixOutcome:
+    """Whether the fixed code was run and is clean where the fault showed, and the same elsewhere."""
+
+    verified: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
-    """The outcome for one finding; `closest` says in words how near a search that missed came, if it is known."""
+    """The outcome for one finding.
+
+    `closest` says in words how near a search that missed came, if it is known. `text` is the check's own account of
+    this one finding: what showed it, what was tried, or why nothing was.
+    """
 
     outcome: SearchOutcome
     closest: str | None = None
+    text: str | None = None
+    fix: FixOutcome | None = None
 
 
 def searches(evidence: Mapping[str, object]) -> dict[str, Search]:
@@ -37,11 +51,22 @@ def searches(evidence: Mapping[str, object]) -> dict[str, Search]:
         fingerprint, outcome = record.get("fingerprint"), record.get("outcome")
         if not isinstance(fingerprint, str) or outcome not in _WORTH:
             continue
-        said = Search(cast("SearchOutcome", outcome), _closest(record.get("closest")))
+        said = Search(
+            cast("SearchOutcome", outcome),
+            _closest(record.get("closest")),
+            in_words(record.get("text")),
+            _fix(record.get("fix")),
+        )
         before = found.get(fingerprint)
         if before is None or _WORTH.index(said.outcome) < _WORTH.index(before.outcome):
             found[fingerprint] = said
     return found
+
+
+def _fix(value: object) -> FixOutcome | None:
+    if not isinstance(value, Mapping) or not isinstance(value.get("verified"), bool):
+        return None
+    return FixOutcome(value["verified"], in_words(value.get("reason")) or "no reason given")
 
 
 def _closest(value: object) -> str | None:

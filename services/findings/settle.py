@@ -193,11 +193,17 @@ def _by_search(finding: Finding, searched: Sequence[_Run], outcome: SearchOutcom
     check, told = run.check, gradient_evidence(run.check.evidence)
     who = f"{check.check} on {run.target.declaration.name} ({check.device})"
     evidence = _evidence(run)
+    search = run.searches[finding.fingerprint]
+    if search.fix is not None:
+        evidence["fix"] = {"verified": search.fix.verified, "reason": search.fix.reason}
     if outcome == "not_reached":
-        return Settlement("not_exercised", f"{who} was aimed at this, but no call came to this line.", evidence)
+        because = search.text or "no call came to this line"
+        return Settlement("not_exercised", f"{who} was aimed at this, but {_sentence(because)}", evidence)
+    if search.text is not None:
+        came_to = "confirmed at its place" if outcome == "confirmed" else "searched at its place, and held"
+        return Settlement(outcome, f"{who}: {came_to}: {_sentence(search.text)}", evidence)
     if outcome == "not_reproduced":
-        closest = run.searches[finding.fingerprint].closest
-        came = f"; {closest}" if closest else ""
+        came = f"; {search.closest}" if search.closest else ""
         return Settlement(
             outcome, f"{who} searched for an input that brings this about and found none{came}.", evidence
         )

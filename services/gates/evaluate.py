@@ -66,7 +66,7 @@ def _no_failing_check(targets: Sequence[TargetResult]) -> GateCondition:
 
 
 def _no_new(severity: Severity, findings: Sequence[SettledFinding], policy: GatePolicy) -> GateCondition:
-    of_severity = [settled for settled in findings if settled.finding.severity is severity]
+    of_severity = [settled for settled in findings if settled.severity is severity]
     counting = [settled for settled in of_severity if _counts(settled, policy)]
     places = [f"{settled.finding.rule} at {settled.finding.region.place}" for settled in counting]
     others = len(of_severity) - len(counting)

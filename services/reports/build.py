@@ -180,4 +180,5 @@ def _target(target: TargetResult) -> TargetInfo:
         not_run_reason=reason,
         not_run_detail=detail,
         checks=list(target.checks),
+        reused=target.reused,
     )

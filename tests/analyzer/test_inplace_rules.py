@@ -130,7 +130,7 @@ def test_the_finding_points_to_the_operation_that_kept_the_tensor() -> None:
     assert "nn.Linear in line 12" in found.message
     assert found.hypothesis["tensor"] == "h"
     assert found.hypothesis["kept"] == "input"
-    assert found.settled_by == ("gradcheck",)
+    assert found.settled_by == ("gradcheck", "finding_search")
 
 
 @pytest.mark.parametrize(

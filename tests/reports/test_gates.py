@@ -74,11 +74,20 @@ def test_what_is_known_decided_or_refuted_does_not_count() -> None:
         settled(is_new=False),
         settled(triage="accepted"),
         settled(triage="false_positive"),
-        settled(verdict="not_reproduced"),
     ]
     gate = evaluate(silent, [], GatePolicy())
     assert gate.passed
-    assert "4 more do not count" in condition(gate, "no new error").explanation
+    assert "3 more do not count" in condition(gate, "no new error").explanation
+
+
+def test_what_was_searched_and_held_is_a_note_and_what_was_shown_is_an_error() -> None:
+    held = evaluate([settled(verdict="not_reproduced")], [], GatePolicy())
+    assert held.passed
+    assert condition(held, "no new error").explanation == "no new error"
+    warning = SettledFinding(finding(), Settlement("confirmed", "because"))
+    shown = evaluate([warning], [], GatePolicy(no_new_warning=False))
+    assert warning.finding.severity is Severity.WARNING
+    assert not shown.passed
 
 
 def test_a_regressed_finding_counts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analyzer.findings import Finding, Region, TargetDeclaration, TargetKind
+from analyzer.findings import Edit, Finding, Fix, FixSafety, Region, TargetDeclaration, TargetKind
 from services.findings.hypotheses import Suspicions
 from tests.reports.samples import finding
 
@@ -65,9 +65,37 @@ def test_a_record_says_where_and_what_with_the_operand_of_the_rule() -> None:
             "rule": "GP102",
             "fingerprint": "7",
             "path": "pkg/a.py",
-            "line": 7,
             "symbol": "pkg.a.Norm.forward",
+            "severity": "warning",
             "operand": "x.norm()",
             "singular_set": "== 0",
+            "line": 7,
+            "end_line": 7,
+            "start_column": 1,
+            "end_column": 9,
+            "fix": [],
         },
     )
+
+
+def test_a_rule_that_names_another_line_in_its_hypothesis_does_not_move_the_place() -> None:
+    target = declared("T", 1, 20)
+    (record,) = Suspicions([at(7, hypothesis={"line": 3})], [target]).of(target)
+    assert record["line"] == 7
+
+
+def test_the_change_that_would_mend_a_finding_is_sent_with_it() -> None:
+    target = declared("T", 1, 20)
+    region = Region("pkg/a.py", 7, 3, 7, 5)
+    fix = Fix(FixSafety.SAFE, (Edit(region, "x + eps"),))
+    (record,) = Suspicions([at(7, fix=fix)], [target]).of(target)
+    assert record["fix"] == [
+        {
+            "path": "pkg/a.py",
+            "start_line": 7,
+            "start_column": 3,
+            "end_line": 7,
+            "end_column": 5,
+            "replacement": "x + eps",
+        }
+    ]

@@ -18,6 +18,7 @@ from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.planning import plan_info, run_order
 from services.analyses.reading import read_snapshot
 from services.checks.plan import BUDGET_SPENT, CHECKS
+from services.findings.failures import with_failures
 from services.findings.hypotheses import Suspicions
 from services.findings.model import TargetResult
 from services.findings.settle import settle
@@ -355,7 +356,7 @@ def _report(
     known = options.known or frozenset()
     if options.everything_known:
         known = frozenset(finding.fingerprint for finding in found)
-    findings = settle(found, targets, known=known)
+    findings = with_failures(settle(found, targets, known=known), targets, known=known)
     status, reason = runs.ending()
     finished = datetime.now(UTC)
     return build_report(

@@ -73,6 +73,7 @@ class CheckRuns:
     def _work(self, child: LineWriter, recipe: Wire, check: str, started: float, deadline: float) -> None:
         from gradproof_probe.checks import find_check
         from gradproof_probe.checks.base import CheckContext
+        from gradproof_probe.checks.location import located
         from gradproof_probe.harness.recipe import Recipe
 
         context = CheckContext(
@@ -94,7 +95,7 @@ class CheckRuns:
             child.write({"type": "check", "result": self._plain_error(check, summary, {}, 0.0)})
             return
         try:
-            result = known.run(context)
+            result = located(known.run(context), self._request.source_root)
         except BaseException as error:  # a check promises not to raise: if it does, it is our fault, and said so
             import traceback
 

@@ -7,6 +7,7 @@ from typing import Final
 from gradproof_probe.checks.base import Check
 from gradproof_probe.checks.compile_equivalence import CompileEquivalence
 from gradproof_probe.checks.device_compare import DeviceCompare
+from gradproof_probe.checks.finding_search import FindingSearch
 from gradproof_probe.checks.gradcheck import Gradcheck
 from gradproof_probe.checks.gradgradcheck import Gradgradcheck
 from gradproof_probe.checks.nan_gradient import NanGradient
@@ -15,6 +16,7 @@ ALL_CHECKS: Final[tuple[Check, ...]] = (
     Gradcheck(),
     Gradgradcheck(),
     NanGradient(),
+    FindingSearch(),
     CompileEquivalence(),
     DeviceCompare(),
 )

@@ -10,6 +10,8 @@ from gradproof_probe.harness.recipe import ExpressionError, build
 from gradproof_probe.importing import describe_error
 from gradproof_probe.nan_search import Fault, NanReport, search
 from gradproof_probe.nan_search.repro import nan_repro
+from gradproof_probe.suspicions.bench import Bench
+from gradproof_probe.suspicions.ordinary import ordinary_values
 
 _SHOWN_FAULTS: Final = 8
 # Of a slow call: the joint constructions have been tried by then, and those of the first input.
@@ -71,6 +73,10 @@ def _result(context: CheckContext, report: NanReport) -> CheckResult:
     evidence: dict[str, Any] = {"tried": report.tried, "singular_operations": report.operations}
     if report.hypotheses:
         evidence["hypotheses"] = report.hypotheses
+        fixable = {item["fingerprint"] for item in context.hypotheses if item.get("fix")}
+        if any(item["outcome"] == "confirmed" and item["fingerprint"] in fixable for item in report.hypotheses):
+            bench = Bench(context.resolved, context.recipe, context.source_root, context.seed, context.deadline)
+            evidence["ordinary"] = ordinary_values(bench)
     if report.outcome == "raises":
         return CheckResult("error", f"the forward raises {report.error}", evidence=evidence)
     if report.outcome == "no gradient":

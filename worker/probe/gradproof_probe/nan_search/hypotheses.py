@@ -29,6 +29,9 @@ class Hypothesis:
     singular_set: str
     outcome: Settled = "not_reached"
     closest: float = math.inf
+    # The input that showed it, as expressions over the ordinary one, and the precision.
+    shown_at: list[list[Any]] | None = None
+    precision: str = ""
 
     @property
     def low_precision(self) -> bool:
@@ -44,6 +47,7 @@ class Hypothesis:
             "line": self.line,
             "outcome": self.outcome,
             "closest": self.closest if math.isfinite(self.closest) else None,
+            **({"shown_at": self.shown_at, "precision": self.precision} if self.outcome == "confirmed" else {}),
         }
 
 

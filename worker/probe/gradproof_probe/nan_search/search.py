@@ -235,6 +235,8 @@ class _Searcher:
         if fault.verdict == "fail":
             self._failed.add(key[:3])
             for item in about(self._hypotheses, birth.place):
+                if item.outcome != "confirmed":
+                    item.shown_at, item.precision = _written(fault.construction), fault.precision
                 item.outcome, item.closest = "confirmed", 0.0
 
     def _note_reached(self, events: Sequence[Event], lines: set[tuple[str, int]]) -> None:
@@ -308,6 +310,13 @@ def _disagreement(events: Sequence[Event]) -> bool:
         and any(not output.isfinite().all() for output in event.outputs)
         for event in events
     )
+
+
+def _written(construction: Construction) -> list[list[Any]] | None:
+    """The input in expressions; None where it was found and is too long to be written down."""
+    if not construction.edits and construction.naturalness != "given":
+        return None
+    return [[edit.slot, edit.expression, edit.other] for edit in construction.edits]
 
 
 def _literal_edits(inputs: Inputs) -> tuple[Edit, ...]:
