@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -64,6 +65,22 @@ class Settings(BaseSettings):
         description="wall clock after which no further target of an analysis is begun; 0: there is no such limit",
     )
 
+    environment: Literal["off", "wheels"] = Field(
+        default="off",
+        description="wheels: a submitted repository's own requirements are installed for its run, as wheels only",
+    )
+    environment_extras: tuple[str, ...] = Field(
+        default=(), description="groups of optional requirements that are installed as well"
+    )
+    environment_index: str = Field(
+        default="", description="where wheels come from: a URL, or a directory; empty: as uv is configured"
+    )
+    environment_home: Path | None = Field(
+        default=None, description="where built environments are kept; empty: below data_dir"
+    )
+    environment_wall: timedelta = Field(default=timedelta(minutes=10), description="wall clock of building one")
+    environment_size: int = Field(default=4 * 2**30, description="bytes of one, with what building it takes")
+
     upload_limit: int = Field(default=64 * 2**20, description="bytes of a request body")
     git_hosts: tuple[str, ...] = Field(default=(), description="hosts that may be cloned from; empty: any public host")
     git_trusted_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
@@ -75,7 +92,7 @@ class Settings(BaseSettings):
 
     @field_validator(
         "lease", "heartbeat", "reconcile_every", "sandbox_wall", "check_wall", "target_wall", "inductor_budget",
-        "git_wall", "examples_budget", "analysis_budget", mode="before",
+        "git_wall", "examples_budget", "analysis_budget", "environment_wall", mode="before",
     )  # fmt: skip
     @classmethod
     def _plain_numbers_are_seconds(cls, value: object) -> object:
@@ -114,6 +131,11 @@ class Settings(BaseSettings):
     def effective_broker_url(self) -> str:
         """The Celery broker URL in force."""
         return self.broker_url or "filesystem://"
+
+    @property
+    def environment_dir(self) -> Path:
+        """Where environments of submitted repositories are kept."""
+        return self.environment_home or self.data_dir / "environments"
 
     @property
     def snapshot_dir(self) -> Path:

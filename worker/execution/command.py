@@ -16,6 +16,7 @@ from worker.sandbox.model import REQUEST, Command, Mode
 START_ALLOWANCE_S: Final = 60.0
 _SOURCE: Final = "/source"
 _PROBE: Final = "/gradproof"
+_LAYER: Final = "/layer"
 
 
 def probe_directory() -> Path:
@@ -27,9 +28,19 @@ def probe_directory() -> Path:
 
 
 def probe_command(
-    source: Path, python: Path, mode: Mode, asked: Mapping[str, object], *, device: Device = "cpu", seed: int = 0
+    source: Path,
+    python: Path,
+    mode: Mode,
+    asked: Mapping[str, object],
+    *,
+    device: Device = "cpu",
+    seed: int = 0,
+    layer: Path | None = None,
 ) -> Command:
-    """The probe over the snapshot at `source`; `asked` holds the keys of the request that say what for."""
+    """The probe over the snapshot at `source`; `asked` holds the keys of the request that say what for.
+
+    Packages of a `layer` come last on the path: they add to what the interpreter has and can't hide any of it.
+    """
     probe = probe_directory()
     confined = mode is not Mode.OFF
     path_entry = _PROBE if confined else str(probe.parent)
@@ -41,11 +52,16 @@ def probe_command(
         "isolated": confined,
         **asked,
     }
-    start = f"import sys; sys.path.insert(0, {path_entry!r}); from gradproof_probe.main import main; main()"
+    layered = "" if layer is None else f"sys.path.append({_LAYER if confined else str(layer)!r}); "
+    start = f"import sys; sys.path.insert(0, {path_entry!r}); {layered}from gradproof_probe.main import main; main()"
     return Command(
         interpreter=python,
         argv=(str(python), "-I", "-c", start, REQUEST),
         request=json.dumps(request).encode(),
         device_nodes=cuda_device_nodes() if device == "cuda" else (),
-        read_only={source: _SOURCE, probe: f"{_PROBE}/gradproof_probe"},
+        read_only={
+            source: _SOURCE,
+            probe: f"{_PROBE}/gradproof_probe",
+            **({} if layer is None else {layer: _LAYER}),
+        },
     )

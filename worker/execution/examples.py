@@ -43,6 +43,7 @@ class Examples:
     source: Path
     targets: tuple[str, ...]
     python: Path
+    layer: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def run_examples(
     asked = {"mine": {"budget_s": budget_s, "targets": list(examples.targets)}}
     ears = _Ears(frozenset(examples.targets))
     outcome = launcher.run(
-        probe_command(examples.source, examples.python, launcher.mode, asked),
+        probe_command(examples.source, examples.python, launcher.mode, asked, layer=examples.layer),
         Limits(wall_s=START_ALLOWANCE_S + budget_s, memory=settings.sandbox_memory),
         ears.hear,
         cancelled,
