@@ -22,7 +22,8 @@ from gradproof_probe.missing_modules import install
 from gradproof_probe.processes import LineWriter, watch
 
 BLOCK_S: Final = 12.0
-DOCUMENT_S: Final = 40.0
+DOCUMENT_S: Final = 30.0
+A_BLOCK_MORE_S: Final = 2.0  # long READMEs show most of a package
 DEATHS: Final = 3  # blocks of one document that may end its process before it is given up
 CALL_BYTES: Final = 40_000
 CALLS_OF_A_DOCUMENT: Final = 400
@@ -64,7 +65,7 @@ def dig(ground: Ground, documents: Sequence[Document], deadline: float, writer: 
         # A document about targets that earlier ones showed shows nothing new, as a rule.
         if not document.mentions or not document.mentions <= shown.keys():
             wanted = frozenset(target for target in ground.targets if shown[target] < ENOUGH)
-            until = min(deadline, time.monotonic() + DOCUMENT_S)
+            until = min(deadline, time.monotonic() + DOCUMENT_S + A_BLOCK_MORE_S * len(document.blocks))
             shown.update(_Excavation(ground, document, wanted, until, writer).run())
         writer.write({"type": "document"})
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 LITERALS: Final = 64  # elements that are written out; a 4x4 matrix for each of four images, still one line
-LOOKED_AT: Final = 2**20  # elements; larger tensors are judged by their beginning
+LOOKED_AT: Final = 2**16  # elements; larger tensors are judged by their beginning, and have no structure
 CLOSE: Final = 1e-4  # float32 sums of up to a thousand terms are off by less
 
 Shape = tuple[int, ...]
@@ -70,9 +70,15 @@ def _literal(tensor: torch.Tensor) -> str:
 def _numbers(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_numbers, value))}]"
-    if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else f"float('{value}')"
-    return repr(value)
+    return _float(value) if isinstance(value, float) else repr(value)
+
+
+def _float(value: float) -> str:
+    """Six digits, and still a float: `torch.tensor([1])` would be an integer."""
+    if not math.isfinite(value):
+        return f"float('{value}')"
+    text = f"{value:.6g}"
+    return text if "." in text or "e" in text else f"{text}.0"
 
 
 def _mask(mask: torch.Tensor, shape: Shape) -> str:
@@ -121,7 +127,8 @@ def _floating(tensor: torch.Tensor, shape: Shape, *, exact: bool) -> str:
         return _with_infinities(tensor, shape)
     if exact:
         return _exactly(tensor, shape)
-    text = next(_structures(tensor, shape), None) or _by_range(tensor, shape)
+    structure = next(_structures(tensor, shape), None) if tensor.numel() <= LOOKED_AT else None
+    text = structure or _by_range(tensor, shape)
     return f"({text}).to({tensor.dtype})" if _dtype(tensor) else text
 
 
@@ -137,7 +144,11 @@ def _with_infinities(tensor: torch.Tensor, shape: Shape) -> str:
 def _exactly(tensor: torch.Tensor, shape: Shape) -> str:
     first = float(tensor.reshape(-1)[0])
     if bool((tensor == first).all()):
-        return f"torch.full({shape}, {first:.6g}{_dtype(tensor)})" if first else f"torch.zeros({shape}{_dtype(tensor)})"
+        return (
+            f"torch.full({shape}, {_float(first)}{_dtype(tensor)})"
+            if first
+            else f"torch.zeros({shape}{_dtype(tensor)})"
+        )
     if len(shape) >= 2 and shape[-1] == shape[-2]:
         eye = torch.eye(shape[-1]).expand(shape)
         if torch.equal(tensor.to(eye.dtype), eye):
@@ -164,7 +175,13 @@ def _structures(tensor: torch.Tensor, shape: Shape) -> Iterator[str]:
             if len(shape) > abs(dim) - (dim < 0) and shape[dim] >= 2 and _near(values.sum(dim), 1.0):
                 yield f"torch.randn({shape}).softmax({dim})"
     for dim in (-1, 1):
-        if len(shape) >= 2 and 2 <= shape[dim] <= 4096 and _near(values.norm(dim=dim), 1.0) and not whole:
+        if (
+            len(shape) >= 2
+            and 2 <= shape[dim] <= 4096
+            and low != high
+            and not whole
+            and _near(values.norm(dim=dim), 1.0)
+        ):
             yield f"torch.nn.functional.normalize(torch.randn({shape}), dim={dim})"
     if shape and shape[-1] >= 4 and low != high and bool((values[..., 1:] >= values[..., :-1]).all()):
         yield f"({_by_range(tensor, shape)}).sort(-1).values"

@@ -84,7 +84,7 @@ class Writer:
             return name
         if getattr(builtins, name, None) is value and name not in self.names:
             return name
-        for path in _torch_paths(name):
+        for path in _torch_paths(getattr(value, "__name__", name)):
             if _follow(torch, path) is value:
                 return f"torch.{path}"
         module = getattr(value, "__module__", None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import importlib
 import linecache
 import os
@@ -17,6 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -131,19 +133,20 @@ class _Run:
         sizes = sizes_of(*(tree for tree in parsed if tree is not None))
         if self._document.separate:
             sizes = sizes_of(*(tree for tree in (parsed[number],) if tree is not None))
-        first: _Outcome | None = None
-        for strength in STRENGTHS:
-            mapping = size_map(sizes, strength)
-            if first is not None:
-                self._tell({"type": "begin", "block": number})
-                namespace = self._namespace(self._document.blocks[number], number)
-                for earlier in chain[:-1]:
-                    self._block(earlier, mapping, strength, namespace)
-            outcome = self._block(number, mapping, strength, namespace)
-            if outcome.outcome != "raised" or self._document.kind == "test":
+        first = self._block(number, size_map(sizes, STRENGTHS[0]), STRENGTHS[0], namespace)
+        if first.outcome != "raised" or self._document.kind == "test":
+            return first
+        for strength in STRENGTHS[1:]:
+            self._tell({"type": "begin", "block": number})
+            retried = self._namespace(self._document.blocks[number], number)
+            for index in chain:
+                outcome = self._block(index, size_map(sizes, strength), strength, retried)
+            if not self._document.blocks[number].module:
+                # Several examples in full size don't fit into memory: their names go with them.
+                retried.__dict__.clear()
+                gc.collect()
+            if outcome.outcome == "ran":
                 return outcome
-            first = first or outcome
-        assert first is not None
         return first
 
     def _say(self, number: int, outcome: _Outcome) -> None:
@@ -208,7 +211,7 @@ class _Run:
             reseed(0)
             try:
                 code = compile(ast.Module([statement], []), filename, "exec", dont_inherit=True)
-                with time_limit(STATEMENT_S), self._recorder.watching():
+                with time_limit(STATEMENT_S), self._watching(statement):
                     exec(code, module.__dict__)  # noqa: S102 - in the sandbox, as its author wrote it
             except ModuleNotFoundError as error:
                 missing = (error.name or "").partition(".")[0]
@@ -222,6 +225,12 @@ class _Run:
                 return error
             return None
         return None
+
+    def _watching(self, statement: ast.stmt) -> AbstractContextManager[None]:
+        """Imports run unwatched: they call no target, and torch's compiler alone is two million frames."""
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            return contextlib.nullcontext()
+        return self._recorder.watching()
 
     def _asked_by_source(self, error: BaseException) -> bool:
         traceback, last = error.__traceback__, ""
