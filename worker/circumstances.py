@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from services.reuse.keys import Surroundings
+from services.settings import Settings
 from worker.execution.command import probe_directory
 
 # Names and versions only: what a package does is told by its version.
@@ -44,3 +46,9 @@ def environment_digest(python: Path) -> str | None:
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def surroundings_of(settings: Settings) -> Surroundings | None:
+    """Those of the interpreter that the settings name; None if it doesn't answer."""
+    environment = environment_digest(settings.python)
+    return None if environment is None else Surroundings(probe_digest(), environment)

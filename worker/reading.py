@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.jobs.model import Claim
 from services.jobs.models import JobState
+from worker.circumstances import surroundings_of
 from worker.reading_child import NO_MEMORY, OUTCOME, REFUSED
 from worker.tools import Tools
 
@@ -46,7 +47,8 @@ def read_source(claims: Sequence[Claim], tools: Tools) -> None:
     if isinstance(outcome, StaticOutcome):
         base = None if work.base_digest is None else tools.store.path(work.base_digest)
         changed = None if base is None or not base.is_dir() else changed_files(source, base, outcome)
-        tools.end(claim, lambda: tools.results.read(claim, outcome, changed))
+        surroundings = surroundings_of(tools.settings)
+        tools.end(claim, lambda: tools.results.read(claim, outcome, changed, surroundings))
     elif isinstance(outcome, ReadingFailed):
         tools.end(claim, lambda: tools.results.ended(claim, outcome.state, outcome.reason))
 

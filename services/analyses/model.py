@@ -24,7 +24,7 @@ class AnalysisOptions(BaseModel):
     """What a submission may choose.
 
     `checks` and `rules` are empty for all of them; rules to `ignore` are left out of those. A rule is named by its id,
-    its name, or the beginning of ids.
+    its name, or the beginning of ids. Without `reuse` everything is run again, also what has not changed.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -33,6 +33,7 @@ class AnalysisOptions(BaseModel):
     checks: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    reuse: bool = True
 
     @field_validator("checks")
     @classmethod

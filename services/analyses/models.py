@@ -55,6 +55,7 @@ class AnalysisRow(Base):
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     gate: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
     tool: Mapped[dict[str, object]] = mapped_column(JsonColumn, default=dict)
+    examples_key: Mapped[str | None] = mapped_column(index=True)
     examples: Mapped[list[dict[str, object]]] = mapped_column(JsonColumn, default=list)
     examples_reason: Mapped[str | None]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from services.analyses.model import AnalysisOptions
 from services.analyses.models import AnalysisRow
+from services.analyses.reusing import reuse_results, run_keys
 from services.checks.plan import checks_by_device_class
 from services.checks.repository import in_order_of_running
 from services.database import UnitOfWork
@@ -32,6 +33,8 @@ def queue_examples(uow: UnitOfWork, row: AnalysisRow, settings: Settings) -> Non
 def queue_probes(uow: UnitOfWork, row: AnalysisRow, settings: Settings) -> None:
     """Have every target run that can be, in its turn, once on each class of device that has something to check."""
     target_ids = in_order_of_running(uow.session, row.id)
+    keys = run_keys(uow.session, row)
+    reuses = AnalysisOptions.model_validate(row.options).reuse
     for device_class, names in checks_by_device_class(checks_of(row), settings.gpu_classes).items():
         queue = CPU_QUEUE if device_class == CPU_CLASS else gpu_queue(device_class)
         rows = [
@@ -43,6 +46,7 @@ def queue_probes(uow: UnitOfWork, row: AnalysisRow, settings: Settings) -> None:
                 device_class=device_class,
                 checks=list(names),
                 idempotency_key=f"{row.id}:probe:{target_id}:{device_class}",
+                reuse_key=keys.key(target_id, device_class, names),
                 max_attempts=settings.max_attempts,
                 rung_at=utc_now(),
             )
@@ -50,8 +54,9 @@ def queue_probes(uow: UnitOfWork, row: AnalysisRow, settings: Settings) -> None:
         ]
         uow.session.add_all(rows)
         uow.session.flush()
-        if rows:
-            uow.ring(queue, times=-(-len(rows) // settings.target_batch))
+        waiting = len(rows) - (reuse_results(uow.session, row, rows) if reuses else 0)
+        if waiting:
+            uow.ring(queue, times=-(-waiting // settings.target_batch))
 
 
 def checks_of(row: AnalysisRow) -> tuple[str, ...]:

@@ -119,7 +119,10 @@ class AnalysisService:
                 return winner
 
     def rerun(self, analysis_id: str) -> Submitted:
-        """A new analysis of the same source with the same options; a git source that was never fetched is fetched."""
+        """A new analysis of the same source with the same options; a git source that was never fetched is fetched.
+
+        Nothing is reused: who asks for it wants to see it run.
+        """
         with self._database.unit_of_work() as uow:
             old = self._found(uow.session, analysis_id)
             source: Snapshot | GitSource
@@ -131,7 +134,7 @@ class AnalysisService:
                 assert old.source_url is not None
                 source = GitSource(old.source_url, old.source_ref)
             project = project_name(uow.session, old.project_id) if old.project_id else None
-            options = AnalysisOptions.model_validate(old.options)
+            options = AnalysisOptions.model_validate(old.options).model_copy(update={"reuse": False})
             return Submitted(self._create(uow, source, options, project, old.base_id), created=True)
 
     def cancel(self, analysis_id: str) -> AnalysisView:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy.orm import Session
 
@@ -19,6 +19,7 @@ from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.models import AnalysisRow
 from services.analyses.planning import run_order
 from services.analyses.queueing import queue_examples, queue_probes, static_job
+from services.analyses.reusing import reuse_examples
 from services.analyses.settlement import POLICY, settle_if_done
 from services.checks import repository as checks
 from services.checks.plan import BUDGET_SPENT
@@ -34,6 +35,8 @@ from services.jobs.errors import LeaseLostError
 from services.jobs.model import CPU_QUEUE, Claim, device_name
 from services.jobs.models import JobKind, JobRow, JobState
 from services.reports.document import CheckInfo, ExampleInfo, Harness
+from services.reuse.bounds import bounds_of
+from services.reuse.keys import Circumstances, Surroundings, content_key, examples_key
 from services.settings import Settings
 from services.snapshots.repository import record_snapshot
 
@@ -146,10 +149,17 @@ class WorkResults:
             jobs.finish(uow.session, claim, JobState.SUCCEEDED)
             uow.ring(CPU_QUEUE)
 
-    def read(self, claim: Claim, outcome: StaticOutcome, changed: frozenset[str] | None = None) -> None:
+    def read(
+        self,
+        claim: Claim,
+        outcome: StaticOutcome,
+        changed: frozenset[str] | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
         """The snapshot was read: its findings are visible from now on, its targets are queued, or its examples first.
 
-        `changed` are the files that differ from the base (None: nobody knows).
+        `changed` are the files that differ from the base (None: nobody knows). `surroundings` are those of this worker
+        (None: they can't be told, and nothing is reused).
         """
         with self._ending(claim) as (uow, row):
             options = AnalysisOptions.model_validate(row.options)
@@ -163,10 +173,14 @@ class WorkResults:
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
-            plans = _plans(outcome, found, changed)
+            circumstances = None if surroundings is None else self._circumstances(outcome, surroundings)
+            plans = _plans(outcome, found, changed, circumstances)
             checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
-                self._queue_runs(uow, row, outcome, plans)
+                if circumstances is not None and row.snapshot_digest is not None:
+                    names = [plan.declaration.name for plan in plans if plan.not_run is None]
+                    row.examples_key = examples_key(row.snapshot_digest, names, circumstances.surroundings)
+                self._queue_runs(uow, row, outcome, plans, reuse=options.reuse)
             jobs.finish(uow.session, claim, JobState.SUCCEEDED)
 
     def examples(
@@ -289,11 +303,15 @@ class WorkResults:
             return None
         return (row.static_finished_at + budget - utc_now()).total_seconds()
 
+    def _circumstances(self, outcome: StaticOutcome, surroundings: Surroundings) -> Circumstances:
+        return Circumstances(surroundings, tolerances=outcome.tolerances, bounds=bounds_of(self._settings))
+
     def _queue_runs(
-        self, uow: UnitOfWork, row: AnalysisRow, outcome: StaticOutcome, plans: Sequence[TargetPlan]
+        self, uow: UnitOfWork, row: AnalysisRow, outcome: StaticOutcome, plans: Sequence[TargetPlan], *, reuse: bool
     ) -> None:
         runnable = any(plan.not_run is None for plan in plans)
-        if runnable and outcome.has_examples and self._settings.examples_budget:
+        wanted = runnable and outcome.has_examples and bool(self._settings.examples_budget)
+        if wanted and not (reuse and reuse_examples(uow.session, row)):
             queue_examples(uow, row, self._settings)
         else:
             queue_probes(uow, row, self._settings)
@@ -375,12 +393,33 @@ def leave_out(session: Session, analysis_id: str, left: Sequence[Claim | JobRow]
             )
 
 
-def _plans(outcome: StaticOutcome, found: Sequence[Finding], changed: frozenset[str] | None) -> list[TargetPlan]:
+def _plans(
+    outcome: StaticOutcome,
+    found: Sequence[Finding],
+    changed: frozenset[str] | None,
+    circumstances: Circumstances | None,
+) -> list[TargetPlan]:
     """The targets in the order of the report, each with its turn."""
     declarations = outcome.analysis.targets
     suspicions = Suspicions(found, declarations)
     turns = {index: turn for turn, index in enumerate(run_order(declarations, suspicions, found, changed))}
-    return [_plan(declaration, suspicions, outcome, turns[index]) for index, declaration in enumerate(declarations)]
+    plans = [_plan(declaration, suspicions, outcome, turns[index]) for index, declaration in enumerate(declarations)]
+    if circumstances is None:
+        return plans
+    closures = outcome.analysis.closures
+    return [
+        replace(
+            plan,
+            content_key=content_key(
+                plan.declaration,
+                closures.get(plan.declaration.path),
+                declared=plan.declared,
+                hypotheses=plan.hypotheses,
+                circumstances=circumstances,
+            ),
+        )
+        for plan in plans
+    ]
 
 
 def _plan(declaration: TargetDeclaration, suspicions: Suspicions, outcome: StaticOutcome, turn: int) -> TargetPlan:

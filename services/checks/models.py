@@ -37,6 +37,8 @@ class TargetRow(Base):
     mined: Mapped[list[dict[str, object]]] = mapped_column(JsonColumn, default=list)
     turn: Mapped[int] = mapped_column(default=0)
     harness: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
+    content_key: Mapped[str | None]
+    reused: Mapped[bool] = mapped_column(default=False)
     not_run_reason: Mapped[str | None]
     not_run_detail: Mapped[str | None]
 

@@ -33,6 +33,7 @@ class TargetPlan:
     mined: tuple[Mapping[str, object], ...] = ()
     turn: int = 0
     not_run: tuple[str, str] | None = None
+    content_key: str | None = None
 
 
 def store_targets(session: Session, analysis_id: str, plans: Iterable[TargetPlan]) -> None:
@@ -53,6 +54,7 @@ def store_targets(session: Session, analysis_id: str, plans: Iterable[TargetPlan
             declared=None if plan.declared is None else dict(plan.declared),
             hypotheses=[dict(hypothesis) for hypothesis in plan.hypotheses],
             turn=plan.turn,
+            content_key=plan.content_key,
             not_run_reason=None if plan.not_run is None else plan.not_run[0],
             not_run_detail=None if plan.not_run is None else plan.not_run[1],
         )
@@ -209,6 +211,7 @@ def load_targets(session: Session, analysis_id: str) -> tuple[TargetResult, ...]
             not_run_reason=row.not_run_reason,
             not_run_detail=row.not_run_detail or "",
             checks=tuple(results.get(row.id, ())),
+            reused=row.reused,
         )
         for row in targets
     )

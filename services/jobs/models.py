@@ -62,6 +62,7 @@ class JobRow(Base):
     device_class: Mapped[str] = mapped_column(default="")
     checks: Mapped[list[str]] = mapped_column(JsonColumn, default=list)
     idempotency_key: Mapped[str] = mapped_column(unique=True)
+    reuse_key: Mapped[str | None] = mapped_column(index=True)
     state: Mapped[str] = mapped_column(default=JobState.QUEUED)
     attempt: Mapped[int] = mapped_column(default=0)
     losses: Mapped[int] = mapped_column(default=0)

@@ -26,6 +26,22 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class RefusedRequirement(Document):
+    text: str
+    place: str
+    reason: str
+
+
+class EnvironmentInfo(Document):
+    """What came of the repository's own requirements."""
+
+    policy: Literal["wheels"] = "wheels"
+    packages: list[str] = Field(default=[], description="installed for the run, pinned")
+    kept: list[str] = Field(default=[], description="asked for, and left as the interpreter has it")
+    refused: list[RefusedRequirement] = Field(default=[], description="neither: what is no wheel of the index")
+    reason: str | None = Field(default=None, description="why nothing was installed although something was asked for")
+
+
 class Tool(Document):
     name: Literal["gradproof"] = "gradproof"
     version: str
@@ -37,6 +53,9 @@ class Tool(Document):
     )
     torch_imports: int = Field(
         default=0, description="how many sandboxes imported torch: one for each batch of targets"
+    )
+    environment: EnvironmentInfo | None = Field(
+        default=None, description="the repository's own requirements; null where the policy is off, or nothing ran"
     )
 
 
@@ -183,6 +202,9 @@ class TargetInfo(Document):
     not_run_reason: str | None = Field(default=None, description="why no check could run, in a few stable words")
     not_run_detail: str = Field(default="", description="the sentence behind not_run_reason")
     checks: list[CheckInfo]
+    reused: bool = Field(
+        default=False, description="found out by an earlier run, and nothing that it rests on has changed since"
+    )
 
 
 class ExampleInfo(Document):

@@ -1,4 +1,4 @@
-"""The key under which the results of a target are kept: two targets with the same key have the same results.
+"""The keys under which results are kept: two runs with the same key have the same results.
 
 Everything that results rest on goes into it: the source that importing the target loads, how it is built and called,
 what is suspected in it, which checks ask with which bounds, the probe itself and the packages beside it. Leaving one
@@ -23,42 +23,48 @@ _CIRCUMSTANTIAL: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What the results of all targets of an analysis rest on beside their source.
-
-    `probe` is a digest of the probe's own files, `environment` one of the interpreter and of the packages installed
-    beside it. `bounds` are the limits of time and memory.
-    """
+class Surroundings:
+    """What stands beside the submitted source: digests of the probe's own files, and of the interpreter and packages."""
 
     probe: str
     environment: str
-    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the results of all targets of an analysis rest on beside their source. `bounds` limit time and memory."""
+
+    surroundings: Surroundings
     seed: int = 0
-    checks: tuple[str, ...] = ()
     tolerances: Mapping[str, float] = field(default_factory=dict)
     bounds: Mapping[str, float] = field(default_factory=dict)
 
 
-def reuse_key(
+def content_key(
     target: TargetDeclaration,
     closure: str | None,
     *,
     declared: Mapping[str, object] | None,
-    mined: Sequence[Mapping[str, object]],
     hypotheses: Sequence[Mapping[str, object]],
     circumstances: Circumstances,
 ) -> str | None:
-    """The key, or None where it can't be told what importing the target loads: then it is always run."""
+    """What is known of a target when its source was read; None where it can't be told what importing it loads."""
     if closure is None:
         return None
-    parts = {
-        "target": asdict(target),
-        "closure": closure,
-        "declared": declared,
-        "mined": [dict(item) for item in mined],
-        "hypotheses": [dict(item) for item in hypotheses],
-        "circumstances": asdict(circumstances),
-    }
+    return _digest([asdict(target), closure, declared, [dict(item) for item in hypotheses], asdict(circumstances)])
+
+
+def run_key(content: str, *, mined: Sequence[Mapping[str, object]], device: str, checks: Sequence[str]) -> str:
+    """The key of one run of a target: which recorded calls it is given, which checks are asked on which device."""
+    return _digest([content, [dict(item) for item in mined], device, list(checks)])
+
+
+def examples_key(snapshot: str, targets: Sequence[str], surroundings: Surroundings) -> str:
+    """The key of a run of the repository's own examples: any file of it may take part."""
+    return _digest([snapshot, list(targets), asdict(surroundings)])
+
+
+def _digest(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 

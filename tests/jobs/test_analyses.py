@@ -212,7 +212,12 @@ def test_running_again_keeps_source_options_project_and_base(bench: Bench) -> No
     new = bench.analyses.rerun(old)
     assert new.created
     view = bench.analyses.get(new.analysis_id)
-    assert (view.options, view.project, view.base_id, view.status) == (options, "vision", base, "queued")
+    assert (view.options, view.project, view.base_id, view.status) == (
+        options.model_copy(update={"reuse": False}),
+        "vision",
+        base,
+        "queued",
+    )
     assert view.snapshot_digest == SNAPSHOT.digest
 
 

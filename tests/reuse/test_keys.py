@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.reports.document import CheckInfo, Harness
-from services.reuse.keys import Circumstances, is_lasting, reuse_key
+from services.reuse.keys import Circumstances, Surroundings, content_key, is_lasting, run_key
 
 TARGET = TargetDeclaration(
     name="layers:Norm",
@@ -21,14 +21,16 @@ TARGET = TargetDeclaration(
     module="layers",
     qualname="Norm",
 )
-CIRCUMSTANCES = Circumstances(probe="p", environment="e", checks=("gradcheck",), bounds={"check_s": 60.0})
+CIRCUMSTANCES = Circumstances(Surroundings(probe="p", environment="e"), bounds={"check_s": 60.0})
 HARNESS = Harness(source="synthesised", grade="C", constructor="Norm()", inputs=["torch.randn(2)"], provenance="")
 
 
 def key(**changes: Any) -> str | None:
-    given: dict[str, Any] = {"declared": None, "mined": (), "hypotheses": (), "circumstances": CIRCUMSTANCES}
-    closure = changes.pop("closure", "c")
-    return reuse_key(changes.pop("target", TARGET), closure, **{**given, **changes})
+    run = {"mined": (), "device": "cpu", "checks": ("gradcheck",)}
+    run |= {name: changes.pop(name) for name in tuple(changes) if name in run}
+    known: dict[str, Any] = {"declared": None, "hypotheses": (), "circumstances": CIRCUMSTANCES}
+    content = content_key(changes.pop("target", TARGET), changes.pop("closure", "c"), **{**known, **changes})
+    return None if content is None else run_key(content, **run)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +41,13 @@ def key(**changes: Any) -> str | None:
         {"declared": {"constructor": "Norm(2)"}},
         {"mined": [{"constructor": "Norm(3)", "inputs": []}]},
         {"hypotheses": [{"rule": "GP101"}]},
-        {"circumstances": replace(CIRCUMSTANCES, probe="q")},
-        {"circumstances": replace(CIRCUMSTANCES, environment="f")},
-        {"circumstances": replace(CIRCUMSTANCES, device="cuda")},
-        {"circumstances": replace(CIRCUMSTANCES, checks=())},
+        {"circumstances": replace(CIRCUMSTANCES, surroundings=Surroundings("q", "e"))},
+        {"circumstances": replace(CIRCUMSTANCES, surroundings=Surroundings("p", "f"))},
+        {"circumstances": replace(CIRCUMSTANCES, seed=1)},
         {"circumstances": replace(CIRCUMSTANCES, tolerances={"gradcheck_rtol": 0.1})},
         {"circumstances": replace(CIRCUMSTANCES, bounds={"check_s": 1.0})},
+        {"device": "cuda"},
+        {"checks": ()},
     ],
 )
 def test_whatever_results_rest_on_is_in_the_key(change: dict[str, Any]) -> None:
