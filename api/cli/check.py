@@ -21,6 +21,7 @@ import typer
 
 from analyzer.registry import rules_named
 from api.cli.console import deliver, people
+from api.cli.targets import OPTION, CommandWithTargets, place_for, require_usable, write_harnesses
 from services.analyses.model import AnalysisOptions
 from services.analyses.reading import SUFFIXES
 from services.analyses.static import digest_of, digest_of_buffer, read_buffer, read_place, static_report
@@ -62,6 +63,13 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
+class Environment(StrEnum):
+    """What becomes of requirements."""
+
+    OFF = "off"
+    WHEELS = "wheels"
+
+
 class PythonError(BadInputError):
     """What --python names can't run anything."""
 
@@ -92,6 +100,7 @@ class _Wanted:
     writes_baseline: bool
     root: Path | None
     uses_cache: bool
+    environment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,7 @@ class _Read:
 
 def register(app: typer.Typer) -> None:
     """Add `check` to the command line."""
-    app.command("check")(check)
+    app.command("check", cls=CommandWithTargets)(check)
 
 
 def check(
@@ -129,6 +138,13 @@ def check(
     write_to: Path | None = typer.Option(
         None, "--write-baseline", help="Write a baseline that knows everything found now."
     ),
+    targets_to: str | None = typer.Option(
+        None,
+        OPTION,
+        metavar="[FILE]",
+        help="Declare how each target was built and called when it ran: in the configuration of the directory, in"
+        " FILE (.toml), or on stdout with -.",
+    ),
     root: Path | None = typer.Option(
         None, help="Name files relative to this directory, whose configuration counts. Else: where the nearest one is."
     ),
@@ -140,6 +156,9 @@ def check(
     sandbox: bool = typer.Option(
         True, "--sandbox/--no-sandbox", help="--no-sandbox: run the code unconfined. Only for code of your own."
     ),
+    environment: Environment | None = typer.Option(
+        None, help="wheels: install what the files say they need, as wheels, for this run. off: as Python finds it."
+    ),
 ) -> None:
     """Check directories, files, an archive or a git URL: read them, run them in a sandbox, and say what was found.
 
@@ -149,6 +168,10 @@ def check(
         {"static_only": static_only, "checks": _words(checks), "rules": _words(select), "ignore": _words(ignore)}
     )
     _require_executable(python)
+    place = None if targets_to is None else place_for(targets_to, paths, root)
+    if targets_to is not None:
+        machine = output is None and output_format.value != "text"
+        require_usable(place, static_only=static_only or _STDIN in paths, stdout_is_taken=machine)
     known = read_baseline(baseline) if baseline is not None else None
     wanted = _Wanted(
         options=options,
@@ -156,6 +179,7 @@ def check(
         writes_baseline=write_to is not None,
         root=root,
         uses_cache=cache,
+        environment=None if environment is None else environment.value,
     )
     with _read(paths, stdin_filename, wanted, device, python, sandbox=sandbox) as read:
         report = read.report
@@ -168,6 +192,8 @@ def check(
         deliver(report_format(output_format.value).render(report, rendering), output)
     if output is not None or output_format.value not in ("text", "github"):
         people().print(summary(report))
+    if targets_to is not None:
+        write_harnesses(report, place)
     if write_to is not None:
         people().print(f"{len(report.findings)} findings are known from now on.", highlight=False)
     if not report.gate.passed:
@@ -297,7 +323,7 @@ def _require_python(files: tuple[str, ...] | Mapping[str, bytes] | frozenset[str
 def _run(paths: list[str], wanted: _Wanted, device: Device, python: Path | None, *, sandbox: bool) -> Iterator[_Read]:
     from worker.local import LocalAnalysis, LocalOptions  # noqa: PLC0415 - reading alone does not need a worker
 
-    settings = _settings(python, sandbox=sandbox)
+    settings = _settings(python, wanted.environment, sandbox=sandbox)
     with _tree(paths, settings, wanted.root) as (tree, only), _progress(people()) as progress:
         _require_python(tree if only is None else only, paths)
         analysis = LocalAnalysis.run(
@@ -320,10 +346,10 @@ def _require_executable(python: Path | None) -> None:
         raise PythonError(f"--python {python} is not an executable file")
 
 
-def _settings(python: Path | None, *, sandbox: bool) -> Settings:
+def _settings(python: Path | None, environment: str | None, *, sandbox: bool) -> Settings:
     from services.settings import read_settings  # noqa: PLC0415 - only runs have settings
 
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {} if environment is None else {"environment": environment}
     if python is not None:
         # Not resolved: the python of a virtual environment is a link, and its place is what makes it that environment.
         changes["python"] = python.absolute()

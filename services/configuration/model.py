@@ -21,7 +21,7 @@ from services.snapshots.patterns import Coverage, parse_pattern, parse_patterns
 
 _MAX_EXPRESSION: Final = 4_000
 _MAX_PATTERNS: Final = 200
-_MAX_TARGETS: Final = 1_000
+MAX_TARGETS: Final = 1_000
 _MAX_NAME: Final = 200
 _MAX_RULES: Final = 500
 _MAX_PATH_RULES: Final = 100
@@ -54,6 +54,18 @@ def _expression(text: str) -> str:
         reason = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply or holds a NUL character"
         raise ValueError(f"not a Python expression: {reason}") from error
     return text.strip()
+
+
+def _argument(text: str) -> str:
+    """An argument as it stands in a call: an expression, `name=expression` or `*expression`."""
+    if len(text) > _MAX_EXPRESSION:
+        raise ValueError(f"an expression may have {_MAX_EXPRESSION:,} characters")
+    try:
+        call = ast.parse(f"_({text}\n)", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _expression(text)
+    is_one = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) + len(call.keywords) == 1
+    return text.strip() if is_one else _expression(text)
 
 
 def _target_name(name: str) -> str:
@@ -95,6 +107,7 @@ def _each_once(values: tuple[str, ...]) -> tuple[str, ...]:
 
 Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(max_length=_MAX_PATTERNS)]
 Expression = Annotated[str, AfterValidator(_expression)]
+Argument = Annotated[str, AfterValidator(_argument)]
 CheckName = Annotated[str, AfterValidator(_check_name)]
 RuleName = Annotated[str, AfterValidator(_rule_name)]
 RuleNames = Annotated[tuple[RuleName, ...], Field(max_length=_MAX_RULES)]
@@ -141,8 +154,8 @@ class TargetTable(Table):
 
     target: Annotated[str, AfterValidator(_target_name)] = Field(description="`module:name`")
     constructor: Expression | None = Field(default=None, description="expression that builds it")
-    inputs: Annotated[tuple[Expression, ...], Field(max_length=64)] = Field(
-        default=(), description="expressions that it is called with"
+    inputs: Annotated[tuple[Argument, ...], Field(max_length=64)] = Field(
+        default=(), description="expressions that it is called with; `name=expression` gives one by its name"
     )
 
     @model_validator(mode="after")
@@ -181,7 +194,7 @@ class ConfigurationTable(Table):
         default_factory=dict, description="by check: gradcheck_rtol = 1e-3"
     )
     gate: Gate = Gate()
-    targets: Annotated[tuple[TargetTable, ...], Field(max_length=_MAX_TARGETS)] = ()
+    targets: Annotated[tuple[TargetTable, ...], Field(max_length=MAX_TARGETS)] = ()
 
 
 class Configuration(ConfigurationTable):

@@ -30,7 +30,7 @@ from services.configuration.positions import Key, Positions, key_positions
 PYPROJECT: Final = "pyproject.toml"
 OWN_FILE: Final = "gradproof.toml"
 _TABLE: Final = ("tool", "gradproof")
-_MAX_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 # tomllib takes time that grows with the square of the parts of a dotted key: 256 kB of them keep it busy for hours.
 _MAX_LINE: Final = 8_000
 _MAX_DOTS: Final = 100  # between two of = and , on one line, where a number has one and a version three
@@ -142,9 +142,9 @@ def _text(root: Path, name: str) -> str | None:
         os.close(descriptor)  # before `open`, which has an error of its own for a directory
         raise ConfigurationError(name, [Mistake(1, "", "is not a regular file")])
     with open(descriptor, "rb") as file:  # noqa: PTH123
-        data = file.read(_MAX_BYTES + 1)
-    if len(data) > _MAX_BYTES:
-        raise ConfigurationError(name, [Mistake(1, "", f"has more than {_MAX_BYTES:,} bytes")])
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ConfigurationError(name, [Mistake(1, "", f"has more than {MAX_BYTES:,} bytes")])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
