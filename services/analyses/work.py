@@ -401,7 +401,7 @@ def _plans(
 ) -> list[TargetPlan]:
     """The targets in the order of the report, each with its turn."""
     declarations = outcome.analysis.targets
-    suspicions = Suspicions(found, declarations)
+    suspicions = Suspicions(found, declarations, outcome.analysis.reaches)
     turns = {index: turn for turn, index in enumerate(run_order(declarations, suspicions, found, changed))}
     plans = [_plan(declaration, suspicions, outcome, turns[index]) for index, declaration in enumerate(declarations)]
     if circumstances is None:

@@ -1,20 +1,21 @@
 """What the static findings suspect of a target, as data for the checks that run it. Pure.
 
-A finding goes to the targets that enclose it. One that lies in none, in a helper or a private class, is reached only
-through the targets of its file that call it; which of them do is not known here, so the nearest are told of it, and
-the check says whether it came there.
+A finding goes to the targets that enclose it, and to those that may come to it by what they call. Where neither is
+known, the nearest targets of its file are told of it; the check says whether it came there.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from analyzer.findings import Edit, Finding, TargetDeclaration
 from services.findings.spans import Spans
 
 Hypotheses = tuple[dict[str, object], ...]
+# By name of a target, the places (path, first line, last line) outside of it that running it may come to.
+Reaches = Mapping[str, tuple[tuple[str, int, int], ...]]
 
 # Few files have more targets, and one that has thousands must not make thousands of copies of each of its findings.
 _MOST_CALLERS: Final = 8
@@ -25,11 +26,19 @@ _MOST_OF_A_TARGET: Final = 200
 class Suspicions:
     """The findings that a check can settle, by the targets that are to be run with them in mind."""
 
-    def __init__(self, findings: Iterable[Finding], targets: Iterable[TargetDeclaration]) -> None:
+    def __init__(
+        self,
+        findings: Iterable[Finding],
+        targets: Iterable[TargetDeclaration],
+        reaches: Reaches | None = None,
+    ) -> None:
         by_file: dict[str, list[TargetDeclaration]] = {}
+        calling: dict[str, list[tuple[int, int, TargetDeclaration]]] = {}
         for target in targets:
             by_file.setdefault(target.path, []).append(target)
-        files = {path: _File(listed) for path, listed in by_file.items()}
+            for path, first, last in (reaches or {}).get(target.name, ()):
+                calling.setdefault(path, []).append((first, last, target))
+        files = {path: _File(by_file.get(path, ()), calling.get(path, ())) for path in {*by_file, *calling}}
         self._found: dict[TargetDeclaration, list[Finding]] = {}
         for finding in sorted(findings, key=_line):
             file = files.get(finding.region.path)
@@ -59,14 +68,21 @@ class Suspicions:
 
 
 class _File:
-    def __init__(self, targets: Sequence[TargetDeclaration]) -> None:
+    def __init__(
+        self, targets: Sequence[TargetDeclaration], calling: Sequence[tuple[int, int, TargetDeclaration]]
+    ) -> None:
         self._targets = sorted(targets, key=lambda target: target.line)
         self._lines = [target.line for target in self._targets]
         self._spans = Spans((target.line, target.end_line, target) for target in targets)
+        self._calling = Spans(calling)
 
     def targets_for(self, line: int) -> Sequence[TargetDeclaration]:
-        """The targets around the line; if there are none, those that begin nearest."""
-        return self._spans.at(line) or self._nearest(line)
+        """The targets around the line and those that may come to it; if there are none, those that begin nearest."""
+        around = self._spans.at(line)
+        callers = [target for target in dict.fromkeys(self._calling.at(line)) if target not in around]
+        # The smallest first: of two targets that come to the line, it says more of the place and less of the rest.
+        callers.sort(key=lambda target: target.end_line - target.line)
+        return [*around, *callers[:_MOST_CALLERS]] or self._nearest(line)
 
     def _nearest(self, line: int) -> list[TargetDeclaration]:
         middle = bisect_left(self._lines, line)

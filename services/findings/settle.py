@@ -91,12 +91,8 @@ class _Index:
         return tuple(run for _, run in sorted(pointing, key=lambda numbered: numbered[0]))
 
     def searched(self, finding: Finding) -> tuple[_Run, ...]:
-        """The checks that were aimed at the finding and speak of it: those of its own file, which were sent it."""
-        return tuple(
-            run
-            for run in self._searches.get(finding.fingerprint, ())
-            if run.target.declaration.path == finding.region.path and _can_speak_of(run.check, finding)
-        )
+        """The checks that were aimed at the finding and speak of it; which targets were sent it, is theirs to know."""
+        return tuple(run for run in self._searches.get(finding.fingerprint, ()) if _can_speak_of(run.check, finding))
 
     def belongs_to_another(self, run: _Run, finding: Finding) -> bool:
         """Whether the check names a place that lies outside its target, or that another finding of it holds."""

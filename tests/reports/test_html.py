@@ -15,7 +15,7 @@ from tests.reports.samples import HOSTILE_TEXTS, SOURCE, hostile_report, report_
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "main", "header", "section", "article", "footer", "div", "p"),
     *("h1", "h2", "h3", "h4", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td"),
-    *("a", "span", "strong", "code", "pre", "mark", "details", "summary"),
+    *("a", "span", "strong", "code", "pre", "mark", "details", "summary", "br"),
     *("svg", "desc", "rect", "text"),
 }
 
@@ -96,7 +96,7 @@ def test_it_quotes_the_source_marks_the_place_and_shows_the_evidence(tmp_path: P
 def test_an_empty_report_says_so() -> None:
     text = " ".join(read(report_of()).text.split())
     assert "Reading found nothing to object to." in text
-    assert "No target was run." in text
+    assert "No target was run: there is no module, autograd function or tensor function that could be." in text
 
 
 def test_what_stands_between_back_ticks_is_set_as_code_and_a_lone_one_stays() -> None:

@@ -90,4 +90,4 @@ def test_it_says_what_matters() -> None:
     assert written.startswith("## Gradproof: gate failed")
     assert "`pkg/a.py:18:16`" in written
     assert "✗ fail cpu" in written
-    assert "constructor unsolved (1): `pkg.a:Lonely`" in written
+    assert "| constructor unsolved (1) | `pkg.a:Lonely` | Declare how it is built and called" in written

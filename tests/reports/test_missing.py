@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.findings.model import TargetResult
-from services.reports.document import MissingPackage, Report
+from services.reports.document import EnvironmentInfo, MissingPackage, RefusedRequirement, Report
 from services.reports.formats import Rendering, report_format
 from tests.reports.samples import norm, report_of
 
@@ -81,3 +81,17 @@ def test_what_has_no_gradient_is_counted_apart() -> None:
         "not_eligible": {"metric": 1, "abstract": 1, "no differentiable output": 1},
     }
     assert [target.not_run_reason for target in report.targets][1] == "metric"
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html", "json"])
+def test_what_was_installed_kept_and_refused_is_told(name: str) -> None:
+    report = report_of((), (norm(),))
+    environment = EnvironmentInfo(
+        packages=["timm==1.0"],
+        kept=["torch 2.13.0"],
+        refused=[RefusedRequirement(text="-e .", place="requirements.txt:3", reason="an option")],
+    )
+    report = report.model_copy(update={"tool": report.tool.model_copy(update={"environment": environment})})
+    shown = report_format(name).render(report, Rendering())
+    for part in ("timm==1.0", "torch 2.13.0", "an option"):
+        assert part in shown.replace("\\", "")  # Markdown escapes signs

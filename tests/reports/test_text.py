@@ -31,8 +31,9 @@ def test_it_shows_place_message_excerpt_caret_verdict_and_gate(tmp_path: Path) -
     assert "; 1 suppressed in source" in written.replace("\n", " ")
     assert "confirmed: gradcheck on pkg.a:Square (cpu) failed in Square" in written
     assert "fix (safe" in written
-    assert "pkg.a:Square  fail       pass                 -" in written
-    assert "1 x constructor unsolved\n      pkg.a:Lonely\n" in written
+    assert "pkg.a:Square  C      fail       pass                 -" in written
+    assert "  C: guessed: it runs, but its author may call it otherwise" in written
+    assert "1 x constructor unsolved\n      pkg.a:Lonely: `size` has no default\n" in written
     assert "1 x device_compare skipped: no CUDA device\n      pkg.a:Norm\n" in written
     assert "Gate failed in 1.2 s" in written
     assert "  ok   analysis complete" in written

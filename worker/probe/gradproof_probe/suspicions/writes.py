@@ -30,7 +30,7 @@ class Saved:
     def __init__(self, *, protect: bool = False) -> None:
         self.calls = 0
         self.spoilt: set[int] = set()
-        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._kept: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self._protect = protect
         self._before: set[int] | None = None
 
@@ -54,11 +54,16 @@ class Saved:
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor:
         copy = tensor.detach().clone()
         if not self._protect and len(self._kept) < _MOST_SAVED:
-            self._kept.append((tensor.detach(), copy))
+            self._kept.append((tensor.detach(), copy, int(tensor._version)))
         return copy
 
     def _different(self) -> set[int]:
-        return {number for number, (now, then) in enumerate(self._kept) if not same(now, then)}
+        # The version counts writes that left the bytes as they were too: backward refuses those as well.
+        return {
+            number
+            for number, (now, then, version) in enumerate(self._kept)
+            if now._version != version or not same(now, then)
+        }
 
 
 class Around:
@@ -101,7 +106,7 @@ class SavedWrite:
         if not saved.calls:
             return not_reached("no call came to this line")
         if not saved.spoilt:
-            return held("nothing that autograd had saved has other values after this statement")
+            return held("this statement writes to nothing that autograd had saved")
         protected = bench.call(inside=Saved(protect=True).hooks)
         if plain.error is not None and plain.phase == "backward" and protected.error is None:
             return confirmed(
