@@ -14,6 +14,7 @@ from itertools import groupby
 
 from analyzer.findings import Region
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports.environment import environment_facts
 from services.reports.gradient_evidence import GradientEvidence, gradient_evidence
 from services.reports.jacobian_picture import jacobian_picture
 from services.reports.sources import Sources, excerpt, line_region, region_of
@@ -76,6 +77,7 @@ class ReportView:
     """The whole report, prepared."""
 
     report: Report
+    environment: tuple[str, ...]
     files: tuple[tuple[str, tuple[FindingView, ...]], ...]
     columns: tuple[str, ...]
     targets: tuple[TargetView, ...]
@@ -94,6 +96,7 @@ def view(report: Report, sources: Sources) -> ReportView:
     reasons = Counter(target.not_run_reason for target in report.targets if target.not_run_reason is not None)
     return ReportView(
         report=report,
+        environment=tuple(environment_facts(report.tool.environment)),
         files=tuple((path, tuple(group)) for path, group in groupby(findings, key=lambda each: each.info.path)),
         columns=columns,
         # Those that fail come first, each group in the order of path and line.

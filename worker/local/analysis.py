@@ -29,6 +29,7 @@ from services.reports.document import (
     AnalysisInfo,
     AnalysisStatus,
     CheckInfo,
+    EnvironmentInfo,
     ExampleInfo,
     Harness,
     PlanInfo,
@@ -41,6 +42,7 @@ from services.settings import Settings
 from services.snapshots.model import Snapshot, SourceTree
 from services.snapshots.store import SnapshotStore
 from services.version import version
+from worker.environments import layer_for
 from worker.execution import (
     Batch,
     BatchJob,
@@ -162,15 +164,19 @@ class _Runs:
         self._checks: dict[str, list[CheckInfo]] = {job: [] for job in self._targets}
         self._calls: Mapping[str, Sequence[Call]] = {}
         self._until: float | None = None
+        self._layer: Path | None = None
+        self.environment: EnvironmentInfo | None = None
         self.examples: tuple[ExampleInfo, ...] = ()
         self.examples_reason: str | None = None
         self.outcomes: list[BatchOutcome] = []
 
     def run(self, launcher: Launcher) -> None:
         """Run every target; jobs that a dying sandbox never began are run again in a fresh one."""
+        pending = self._pending()
+        if pending:
+            self._build_environment()
         budget = self._settings.analysis_budget.total_seconds()
         self._until = time.monotonic() + budget if budget else None
-        pending = self._pending()
         if pending and self._outcome.has_examples and self._settings.examples_budget:
             self._run_examples(launcher)
         self._progress.stage("checks", len(pending))
@@ -199,11 +205,18 @@ class _Runs:
                 self._not_run[job] = not_run
         return [jobs[index] for index in order if jobs[index] not in self._not_run]
 
+    def _build_environment(self) -> None:
+        self._progress.stage("environment", 0)
+        layer = layer_for(self._source, self._settings)
+        if layer is not None:
+            self._layer = layer.packages_at
+            self.environment = EnvironmentInfo.model_validate(layer.told())
+
     def _run_examples(self, launcher: Launcher) -> None:
         self._progress.stage("examples", 0)
         names = tuple(target.name for job, target in self._targets.items() if job not in self._not_run)
         outcome = run_examples(
-            Examples(self._source, names, self._settings.python),
+            Examples(self._source, names, self._settings.python, self._layer),
             launcher=launcher,
             settings=self._settings,
             cancelled=self._cancelled,
@@ -269,6 +282,7 @@ class _Runs:
             seed=self._options.seed,
             tolerances=self._outcome.tolerances,
             seconds_left=None if self._until is None else self._until - time.monotonic(),
+            layer=self._layer,
         )
         outcome = run_batch(
             batch, launcher=launcher, settings=self._settings, on_message=self._hear, cancelled=self._cancelled
@@ -394,4 +408,5 @@ def _tool(runs: _Runs) -> Tool:
         devices=devices,
         sandbox=", ".join(modes) or "none",
         torch_imports=sum(outcome.import_torch for outcome in runs.outcomes),
+        environment=runs.environment,
     )

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports.environment import environment_facts
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.sources import QuotedLine, excerpt, region_of
@@ -104,6 +105,7 @@ def _head(report: Report) -> str:
         f"Findings: {severities} ({counts.suppressed} suppressed in source). Checks: {checks}. "
         f"Targets: {counts.targets.run} of {counts.targets.found} run.",
     ]
+    lines += [line for fact in environment_facts(report.tool.environment) for line in ("", f"{text(fact)}.")]
     if report.missing:
         lacking = ", ".join(f"{code(item.package)} ({item.targets})" for item in report.missing)
         lines += ["", f"Missing packages, with the targets that lack them: {lacking}."]

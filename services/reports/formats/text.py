@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from services.reports.document import CheckInfo, EditInfo, FindingInfo, RelatedInfo, Report, TargetInfo
+from services.reports.environment import environment_facts
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.sources import QuotedLine, Sources, cut, excerpt, line_region, lines_around, region_of, shifted
@@ -323,6 +324,8 @@ class _Writer:
             yield from self.wrap(ran, "")
         elif summary.targets.found:
             yield from self.wrap(f"nothing was run; {_counted(summary.targets.found, 'target')} could be", "")
+        for fact in environment_facts(report.tool.environment):
+            yield from self.wrap(fact, "")
         yield from self.baseline(report)
         if report.analysis.reason:
             yield from self.wrap(f"The analysis is {report.analysis.status}: {report.analysis.reason}", "")
