@@ -1,4 +1,4 @@
-"""The packaged style sheets, the script and the icon, read once and named by their content.
+"""The packaged style sheets, the scripts and the icon, read once and named by their content.
 
 A page asks for `/static/<name>?v=<digest>`, so that browsers may keep a file for a year and still get the next one.
 """
@@ -16,6 +16,7 @@ _MEDIA_TYPES = {
     "site.css": "text/css; charset=utf-8",
     "report.css": "text/css; charset=utf-8",
     "progress.js": "text/javascript; charset=utf-8",
+    "copy.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from analyzer.findings import Region
+from services.reports import harnesses
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.environment import environment_facts
 from services.reports.gradient_evidence import GradientEvidence, gradient_evidence
+from services.reports.harnesses import Examples, NotRun
 from services.reports.jacobian_picture import jacobian_picture
 from services.reports.sources import Sources, excerpt, line_region, region_of
 
@@ -35,12 +37,13 @@ class MarkedLine:
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """A finding with its quoted lines and a replaced text for each edit of its fix."""
+    """A finding with its quoted lines, and the grade of the harness that its verdict rests on (empty without one)."""
 
     info: FindingInfo
     anchor: str
     lines: tuple[MarkedLine, ...]
     evidence: tuple[tuple[str, str], ...]
+    grade: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +66,18 @@ class CheckView:
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """A target, its checks, and its row of the grid: the checks of each column, perhaps on several devices."""
+    """A target, its checks, and its row of the grid: the checks of each column, perhaps on several devices.
+
+    `grade` says what its harness is worth, `options` which other values of mode arguments were tried.
+    """
 
     info: TargetInfo
     anchor: str
     checks: tuple[CheckView, ...]
     cells: tuple[tuple[CheckView, ...], ...]
     failing: bool
+    grade: str
+    options: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +89,22 @@ class ReportView:
     files: tuple[tuple[str, tuple[FindingView, ...]], ...]
     columns: tuple[str, ...]
     targets: tuple[TargetView, ...]
-    not_run: tuple[tuple[str, int, tuple[str, ...]], ...]
+    grades: tuple[tuple[str, str, int], ...]
+    not_run: tuple[NotRun, ...]
+    not_eligible: tuple[NotRun, ...]
+    examples: Examples | None
 
 
 def view(report: Report, sources: Sources) -> ReportView:
     """The report prepared for a template."""
     columns = tuple(dict.fromkeys(check.check for target in report.targets for check in target.checks))
     ordered = sorted(report.findings, key=_order)
-    findings = [_finding(number, finding, sources) for number, finding in enumerate(ordered, start=1)]
+    findings = [_finding(number, finding, report, sources) for number, finding in enumerate(ordered, start=1)]
     pictures = _Pictures(_MOST_CELLS)
     targets = [
         _target(number, target, columns, sources, pictures) for number, target in enumerate(report.targets, start=1)
     ]
-    reasons = Counter(target.not_run_reason for target in report.targets if target.not_run_reason is not None)
+    counts = Counter(target.harness.grade for target in report.targets if target.harness is not None and target.checks)
     return ReportView(
         report=report,
         environment=tuple(environment_facts(report.tool.environment)),
@@ -101,10 +112,10 @@ def view(report: Report, sources: Sources) -> ReportView:
         columns=columns,
         # Those that fail come first, each group in the order of path and line.
         targets=tuple(sorted(targets, key=lambda target: not target.failing)),
-        not_run=tuple(
-            (reason, count, tuple(target.name for target in report.targets if target.not_run_reason == reason))
-            for reason, count in reasons.most_common()
-        ),
+        grades=tuple((grade, means, counts[grade]) for grade, means in harnesses.GRADES.items()),
+        not_run=harnesses.not_run(report),
+        not_eligible=harnesses.not_eligible(report),
+        examples=harnesses.examples(report),
     )
 
 
@@ -112,12 +123,14 @@ def _order(finding: FindingInfo) -> tuple[str, int, int, int]:
     return finding.path, finding.cell or 0, finding.start_line, finding.start_column
 
 
-def _finding(number: int, finding: FindingInfo, sources: Sources) -> FindingView:
+def _finding(number: int, finding: FindingInfo, report: Report, sources: Sources) -> FindingView:
+    harness = harnesses.harness_of(report, finding)
     return FindingView(
         info=finding,
         anchor=f"finding-{number}",
         lines=_marked(sources, region_of(finding)),
         evidence=_rows({key: value for key, value in finding.evidence.items() if key != "numbers"}),
+        grade=harnesses.grade_sentence(harness) if harness is not None else "",
     )
 
 
@@ -148,6 +161,8 @@ def _target(
         checks=checks,
         cells=tuple(tuple(check for check in checks if check.info.check == column) for column in columns),
         failing=any(check.verdict == "fail" for check in target.checks),
+        grade=harnesses.grade_sentence(target.harness) if target.harness is not None else "",
+        options=harnesses.options(target.harness) if target.harness is not None else "",
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analyzer.findings import Region
+from services.reports import harnesses
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
@@ -88,12 +89,13 @@ def _failure(target: TargetInfo, check: CheckInfo, sources: Sources) -> _Annotat
     path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
     cause = f"\ncause: {check.diagnosis.cause}: {check.diagnosis.text}" if check.diagnosis else ""
     facts = "".join(f"\n{label}: {fact}" for label, fact in gradient_evidence(check.evidence).facts())
+    sure = f"\n{harnesses.grade_sentence(target.harness)}" if target.harness is not None else ""
     return _Annotation(
         level="error",
         region=line_region(sources, path, line),
         place=f"{path}:{line}",
         title=f"{check.check} fails on {target.name}",
-        message=f"{check.summary}{cause}{facts}",
+        message=f"{check.summary}{cause}{facts}{sure}",
     )
 
 

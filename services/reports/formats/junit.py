@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from services.reports import harnesses
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
@@ -26,8 +27,10 @@ class JunitFormat(ReportFormat):
 
     def render(self, report: Report, rendering: Rendering) -> str:  # noqa: ARG002 - it quotes nothing
         root = Element("testsuites", name="gradproof", time=f"{report.analysis.duration_s or 0:.3f}")
-        suites = [_suite(root, "static findings", (_finding_case(finding) for finding in report.findings))]
-        suites += [_suite(root, target.name, _target_cases(target)) for target in report.targets]
+        suites = [_suite(root, "static findings", (_finding_case(finding, report) for finding in report.findings))]
+        for target in report.targets:
+            suites.append(_suite(root, target.name, _target_cases(target)))
+            _graded(suites[-1], target)
         for key in ("tests", "failures", "errors", "skipped"):
             root.set(key, str(sum(int(suite.get(key, "0")) for suite in suites)))
         indent(root)
@@ -44,7 +47,19 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> Element:
     return suite
 
 
-def _finding_case(finding: FindingInfo) -> Element:
+def _graded(suite: Element, target: TargetInfo) -> None:
+    """How sure it is that the target is called as its author calls it: of its passing checks as well."""
+    if target.harness is not None:
+        properties = Element("properties")
+        for name, value in (
+            ("harness grade", f"{target.harness.grade}: {harnesses.GRADES[target.harness.grade]}"),
+            ("harness", harnesses.called(target.harness)),
+        ):
+            SubElement(properties, "property", name=name, value=one_line(value))
+        suite.insert(0, properties)
+
+
+def _finding_case(finding: FindingInfo, report: Report) -> Element:
     place = f"{finding.place}:{finding.start_column}"
     where = f"in cell {finding.cell} at line" if finding.cell else "at line"
     case = Element(
@@ -56,6 +71,9 @@ def _finding_case(finding: FindingInfo) -> Element:
         time="0",
     )
     text = f"{place}\n{finding.message}\n\n{finding.verdict}: {finding.verdict_reason}\n{finding.explanation_url}"
+    harness = harnesses.harness_of(report, finding)
+    if harness is not None:
+        text += f"\n{harnesses.grade_sentence(harness)}"
     if finding.triage in {"accepted", "false_positive"}:
         SubElement(case, "skipped", message=finding.triage)
     elif not finding.is_new:
@@ -70,7 +88,8 @@ def _finding_case(finding: FindingInfo) -> Element:
 def _target_cases(target: TargetInfo) -> Iterable[Element]:
     if target.not_run_reason is not None and not target.checks:
         case = Element("testcase", classname=one_line(target.name), name="harness", time="0")
-        SubElement(case, "skipped", message=one_line(f"not run: {target.not_run_reason}"))
+        said = SubElement(case, "skipped", message=one_line(f"not run: {target.not_run_reason}"))
+        said.text = visible(target.not_run_detail)
         yield case
     for check in target.checks:
         yield _check_case(target, check)
@@ -86,6 +105,8 @@ def _check_case(target: TargetInfo, check: CheckInfo) -> Element:
         time=f"{check.duration_s:.3f}",
     )
     text = check.summary
+    if target.harness is not None:
+        text += f"\n\n{harnesses.called(target.harness)}\n{harnesses.grade_sentence(target.harness)}"
     if check.diagnosis is not None:
         said = "" if check.diagnosis.text == check.summary else f": {check.diagnosis.text}"
         text += f"\n\ncause: {check.diagnosis.cause}{said}"

@@ -8,10 +8,10 @@ and references are not read) and code into fences longer than any run of back-ti
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports import harnesses
+from services.reports.document import CheckInfo, FindingInfo, Harness, Report, TargetInfo
 from services.reports.environment import environment_facts
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
@@ -118,10 +118,10 @@ def _findings(report: Report, rendering: Rendering) -> Iterable[str]:
     if report.findings:
         yield "### Findings"
     for finding in report.findings:
-        yield _finding(finding, rendering)
+        yield _finding(finding, harnesses.harness_of(report, finding), rendering)
 
 
-def _finding(finding: FindingInfo, rendering: Rendering) -> str:
+def _finding(finding: FindingInfo, harness: Harness | None, rendering: Rendering) -> str:
     lines = [
         f"**{text(finding.rule)} {text(finding.name)}** ({finding.severity}, {finding.verdict.replace('_', ' ')}) at "
         f"{code(f'{finding.place}:{finding.start_column}')}",
@@ -132,6 +132,8 @@ def _finding(finding: FindingInfo, rendering: Rendering) -> str:
     if quoted:
         lines += ["", block(_numbered(quoted), "python")]
     lines += ["", f"{text(finding.verdict_reason)} [Why]({_address(finding.explanation_url)})"]
+    if harness is not None:
+        lines += ["", text(f"{harnesses.grade_sentence(harness)}.")]
     return "\n".join(lines)
 
 
@@ -165,6 +167,8 @@ def _failure(target: TargetInfo, check: CheckInfo) -> str:
     facts = gradient_evidence(check.evidence).facts()
     if facts:
         lines += ["", *(f"- {label}: {text(fact)}" for label, fact in facts)]
+    if target.harness is not None:
+        lines += ["", *_harness(target.harness)]
     if check.repro:
         lines += [
             "",
@@ -177,13 +181,22 @@ def _failure(target: TargetInfo, check: CheckInfo) -> str:
     return "\n".join(lines)
 
 
+def _harness(harness: Harness) -> Iterable[str]:
+    yield f"{text(f'{harnesses.grade_sentence(harness)}.')} Called as {code(harnesses.called(harness))}."
+    if harness.variants:
+        yield ""
+        yield f"Also tried: {code(harnesses.options(harness))}."
+    if harness.code:
+        yield from ("", "<details><summary>Harness</summary>", "", block(harness.code, "python"), "", "</details>")
+
+
 def _table(report: Report) -> Iterable[str]:
     ran = [target for target in report.targets if target.checks]
     if not ran:
         return
     checks = list(dict.fromkeys(check.check for target in ran for check in target.checks))
     yield "### Checks"
-    rows = [f"| target | {' | '.join(text(check) for check in checks)} |", f"|---|{'---|' * len(checks)}"]
+    rows = [f"| target | grade | {' | '.join(text(check) for check in checks)} |", f"|---|---|{'---|' * len(checks)}"]
     for target in ran:
         cells = []
         for name in checks:
@@ -191,19 +204,27 @@ def _table(report: Report) -> Iterable[str]:
             cells.append(
                 "<br>".join(f"{_VERDICT_MARK[check.verdict]} {check.verdict} {text(check.device)}" for check in results)
             )
-        rows.append(f"| {code(target.name)} | {' | '.join(cells)} |")
+        grade = target.harness.grade if target.harness is not None else "-"
+        rows.append(f"| {code(target.name)} | {grade} | {' | '.join(cells)} |")
     yield "\n".join(rows)
+    grades = {target.harness.grade for target in ran if target.harness is not None}
+    yield "; ".join(f"{grade}: {text(means)}" for grade, means in harnesses.GRADES.items() if grade in grades) + "."
 
 
 def _not_run(report: Report) -> Iterable[str]:
-    not_run = [target for target in report.targets if target.not_run_reason is not None]
-    if not not_run:
-        return
-    yield "### Not run"
-    reasons = Counter(target.not_run_reason or "" for target in not_run)
-    lines = []
-    for reason, count in reasons.most_common():
-        names = [code(target.name) for target in not_run if target.not_run_reason == reason]
-        shown = ", ".join(names[:5]) + (f" and {count - 5} more" if count > 5 else "")
-        lines.append(f"- {text(reason)} ({count}): {shown}")
-    yield "\n".join(lines)
+    groups = harnesses.not_run(report)
+    if groups:
+        yield "### Not run"
+        rows = ["| reason | targets | next step |", "|---|---|---|"]
+        for group in groups:
+            names = ", ".join(code(target.name) for target in group.targets[:5])
+            more = f" and {len(group.targets) - 5} more" if len(group.targets) > 5 else ""
+            rows.append(f"| {text(group.reason)} ({len(group.targets)}) | {names}{more} | {text(group.next_step)} |")
+        yield "\n".join(rows)
+    snippet = next((group.snippet for group in groups if group.snippet), "")
+    if snippet:
+        yield f"To declare one, in `pyproject.toml`:\n\n{block(snippet, 'toml')}"
+    apart = harnesses.not_eligible(report)
+    if apart:
+        counts = ", ".join(f"{len(group.targets)} {text(group.reason)}" for group in apart)
+        yield f"No gradient to look at, counted apart: {counts}."

@@ -19,7 +19,8 @@ from typing import Any
 from urllib.parse import quote
 
 from analyzer.findings import Region
-from services.reports.document import CheckInfo, FindingInfo, RelatedInfo, Report, TargetInfo
+from services.reports import harnesses
+from services.reports.document import CheckInfo, FindingInfo, Harness, RelatedInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.rulebook import Entry, entry
@@ -70,6 +71,8 @@ def _static(report: Report, sources: Sources, most: int) -> Json:
     run = _run(report, "static", (finding.rule for finding in findings), len(findings), most)
     seen: Counter[str] = Counter()
     run["results"] = [_finding(finding, run, seen, sources) for finding in findings[:most]]
+    for finding, result in zip(findings, run["results"], strict=False):
+        result["properties"]["harness"] = _harness(harnesses.harness_of(report, finding))
     addresses = {finding.rule: finding.explanation_url for finding in findings}
     for rule in run["tool"]["driver"]["rules"]:
         if addresses[rule["id"]].startswith(("https://", "http://")):
@@ -244,7 +247,21 @@ def _failure(target: TargetInfo, check: CheckInfo, run: Json, seen: Counter[str]
             "numbers": check.diagnosis.numbers if check.diagnosis else {},
             "evidence": check.evidence,
             "repro": check.repro,
+            "harness": _harness(target.harness),
         },
+    }
+
+
+def _harness(harness: Harness | None) -> Json | None:
+    """How sure it is that the author calls it so, and how it was called."""
+    if harness is None:
+        return None
+    return {
+        "grade": harness.grade,
+        "meaning": harnesses.GRADES[harness.grade],
+        "source": harness.source,
+        "provenance": visible(harness.provenance),
+        "code": visible(harness.code),
     }
 
 

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from services.reports.document import CheckInfo, EditInfo, FindingInfo, RelatedInfo, Report, TargetInfo
+from services.reports import harnesses
+from services.reports.document import CheckInfo, EditInfo, FindingInfo, Harness, RelatedInfo, Report, TargetInfo
 from services.reports.environment import environment_facts
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
+from services.reports.harnesses import NotRun
 from services.reports.sources import QuotedLine, Sources, cut, excerpt, line_region, lines_around, region_of, shifted
 from services.reports.untrusted import one_line, shorten, visible
 
@@ -39,6 +41,7 @@ _FIX_WORDS = {"safe": "a safe fix (`gradproof fix`)", "unsafe": "an unsafe one (
 _COMMAND = re.compile(r"^(\s*(?:\x1b\[[\d;]*m)*\s*)::", re.MULTILINE)
 _NAMED = 4
 _LONGEST_NAME = 48
+_LONGEST_DETAIL = 200
 _LONGEST_DIFF = 12
 _WHOLE = 1_000_000
 
@@ -89,7 +92,7 @@ class _Writer:
         ) or [indent.rstrip()]
 
     def write(self, report: Report) -> Iterable[str]:
-        for section in (self.findings, self.failures, self.table, self.not_run, self.missing):
+        for section in (self.findings, self.failures, self.table, self.not_run, self.missing, self.examples):
             lines = list(section(report))
             if lines:
                 yield from lines
@@ -104,13 +107,13 @@ class _Writer:
         self._ran = bool(report.summary.checks)
         explained: set[str] = set()
         for finding in sorted((item for item in report.findings if item.is_new), key=_order):
-            yield from self.finding(finding)
+            yield from self.finding(finding, harnesses.harness_of(report, finding))
             if finding.rule not in explained:
                 explained.add(finding.rule)
                 yield from self.explanation(finding)
             yield ""
 
-    def finding(self, finding: FindingInfo) -> Iterable[str]:
+    def finding(self, finding: FindingInfo, harness: Harness | None) -> Iterable[str]:
         style = _SEVERITY_STYLE[finding.severity]
         mark = "" if finding.triage == "open" else f"  ({finding.triage.replace('_', ' ')})"
         verdict = ""
@@ -125,6 +128,8 @@ class _Writer:
         yield from self.path(finding, style)
         if finding.verdict_reason and self._ran:
             yield from self.wrap(f"{finding.verdict.replace('_', ' ')}: {finding.verdict_reason}", "  ")
+            if harness is not None:
+                yield from self.wrap(harnesses.grade_sentence(harness), "  ")
         if finding.fix.edits:
             yield from self.fix(finding)
 
@@ -218,9 +223,9 @@ class _Writer:
         for label, fact in gradient_evidence(check.evidence).facts():
             yield from self.wrap(f"{label}: {fact}", "      ")
         if target.harness is not None:
-            built = f" as {target.harness.constructor}" if target.harness.constructor else ""
-            inputs = ", ".join(target.harness.inputs) or "nothing"
-            yield from self.wrap(f"called{built} with {inputs}", "      ")
+            yield from self.wrap(harnesses.called(target.harness), "      ")
+            from_where = f" ({target.harness.provenance})" if target.harness.provenance else ""
+            yield from self.wrap(f"{harnesses.grade_sentence(target.harness)}{from_where}", "      ")
         if check.repro:
             yield self.paint("      --format html and --format json hold one file that reproduces it", "dim")
 
@@ -231,10 +236,14 @@ class _Writer:
         checks = list(dict.fromkeys(check.check for target in ran for check in target.checks))
         devices = {check.device for target in ran for check in target.checks}
         rows = [
-            [shorten(one_line(target.name), _LONGEST_NAME), *(_cell(target, name, len(devices) > 1) for name in checks)]
+            [
+                shorten(one_line(target.name), _LONGEST_NAME),
+                target.harness.grade if target.harness is not None else "-",
+                *(_cell(target, name, len(devices) > 1) for name in checks),
+            ]
             for target in ran
         ]
-        head = ["Checks", *(one_line(check) for check in checks)]
+        head = ["Checks", "grade", *(one_line(check) for check in checks)]
         widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
         yield self.heading("  ".join(cell.ljust(width) for cell, width in zip(head, widths, strict=True)).rstrip())
         for row in rows:
@@ -243,12 +252,20 @@ class _Writer:
                 style = next((_VERDICT_STYLE[v] for v in _WORST if v in cell), "dim")
                 cells.append(self.paint(cell, style) + " " * (width - len(cell)))
             yield "  ".join(cells).rstrip()
+        for grade, means in harnesses.GRADES.items():
+            if any(row[1] == grade for row in rows):
+                yield self.paint(f"  {grade}: {means}", "dim")
 
     def not_run(self, report: Report) -> Iterable[str]:
-        yield from self._named(
-            "Not run",
-            [(target.name, target.not_run_reason) for target in report.targets if target.not_run_reason is not None],
-        )
+        groups = harnesses.not_run(report)
+        if groups:
+            yield self.heading("Not run")
+        for group in groups:
+            yield from self._group(group)
+        apart = harnesses.not_eligible(report)
+        if apart:
+            yield self.heading("No gradient to look at, counted apart")
+            yield from self.wrap(", ".join(f"{len(group.targets)} x {one_line(group.reason)}" for group in apart), "  ")
         yield from self._named(
             "Not decided",
             [
@@ -258,6 +275,29 @@ class _Writer:
                 if check.verdict in _UNDECIDED
             ],
         )
+
+    def _group(self, group: NotRun) -> Iterable[str]:
+        yield from self.wrap(f"{len(group.targets)} x {shorten(one_line(group.reason), 300)}", "  ")
+        for target in group.targets[:_NAMED]:
+            said = f": {shorten(one_line(target.not_run_detail), _LONGEST_DETAIL)}" if target.not_run_detail else ""
+            yield from self.wrap(f"{one_line(target.name)}{said}", "      ")
+        if len(group.targets) > _NAMED:
+            yield f"      and {len(group.targets) - _NAMED} more"
+        if group.next_step:
+            yield from self.wrap(group.next_step, "      ")
+        for line in group.snippet.splitlines():
+            yield self.paint(f"          {one_line(line)}", "dim")
+
+    def examples(self, report: Report) -> Iterable[str]:
+        told = harnesses.examples(report)
+        if told is None or not (told.items or told.why_not):
+            return
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in told.outcomes)
+        yield self.heading("Examples of the repository")
+        if told.items:
+            yield from self.wrap(f"{counts}; {_counted(told.captured, 'call')} of targets taken from them", "  ")
+        if told.why_not:
+            yield from self.wrap(told.why_not, "  ")
 
     def missing(self, report: Report) -> Iterable[str]:
         if not report.missing:
