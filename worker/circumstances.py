@@ -15,6 +15,7 @@ from typing import Final
 
 from services.reuse.keys import Surroundings
 from services.settings import Settings
+from worker.environments.requirements import read_requirements
 from worker.execution.command import probe_directory
 
 # Names and versions only: what a package does is told by its version.
@@ -48,7 +49,12 @@ def environment_digest(python: Path) -> str | None:
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
 
 
-def surroundings_of(settings: Settings) -> Surroundings | None:
-    """Those of the interpreter that the settings name; None if it doesn't answer."""
+def surroundings_of(settings: Settings, source: Path) -> Surroundings | None:
+    """Those of the interpreter that the settings name, for the snapshot at `source`; None if it doesn't answer."""
     environment = environment_digest(settings.python)
-    return None if environment is None else Surroundings(probe_digest(), environment)
+    if environment is None:
+        return None
+    if settings.environment != "off":
+        wanted = read_requirements(source, settings.environment_extras).requirements
+        environment = hashlib.sha256("\n".join([environment, settings.environment_index, *wanted]).encode()).hexdigest()
+    return Surroundings(probe_digest(), environment)

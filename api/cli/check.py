@@ -150,7 +150,7 @@ def check(
     ),
     stdin_filename: str = typer.Option("", help="With -: the file that stdin stands for. Nothing is run."),
     cache: bool = typer.Option(
-        True, "--cache/--no-cache", help="--no-cache: read every file, also those that have not changed."
+        True, "--cache/--no-cache", help="--no-cache: read every file and run every target, also those that have not changed."
     ),
     python: Path | None = typer.Option(None, help="The Python that runs the code; it needs torch."),
     sandbox: bool = typer.Option(
@@ -335,6 +335,7 @@ def _run(paths: list[str], wanted: _Wanted, device: Device, python: Path | None,
                 known=wanted.known,
                 everything_known=wanted.writes_baseline,
                 only=only,
+                verdicts=settings.data_dir / "verdicts" if wanted.uses_cache else None,
             ),
             progress=progress,
         )

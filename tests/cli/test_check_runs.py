@@ -118,3 +118,22 @@ def test_hostile_modules_end_in_words_and_the_right_one_beside_them_is_checked(
     assert not wrong
     (right,) = (target for target in report["targets"] if target["path"] == "right.py")
     assert [check["verdict"] for check in right["checks"]] == ["pass"]
+
+
+def test_what_has_not_changed_is_not_run_again(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (directory / "kept.py").write_text(SCALED)
+    (directory / "changed.py").write_text(SINGULAR)
+    _, first = report_of(directory, capfd, "--checks", "gradcheck")
+    _, second = report_of(directory, capfd, "--checks", "gradcheck")
+    assert first["tool"]["torch_imports"] >= 1
+    assert second["tool"]["torch_imports"] == 0
+    assert [target["reused"] for target in second["targets"]] == [True, True]
+    assert [{**target, "reused": False} for target in second["targets"]] == first["targets"]
+    assert second["findings"] == first["findings"]
+
+    (directory / "changed.py").write_text(SINGULAR.replace("-2, -1", "-1, -2"))
+    _, third = report_of(directory, capfd, "--checks", "gradcheck")
+    assert {target["path"]: target["reused"] for target in third["targets"]} == {"changed.py": False, "kept.py": True}
+
+    _, fourth = report_of(directory, capfd, "--checks", "gradcheck", "--no-cache")
+    assert [target["reused"] for target in fourth["targets"]] == [False, False]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -60,6 +60,8 @@ from worker.execution import (
 from worker.execution.batch import DeclaredHarness, Device
 from worker.execution.convert import check_info, harness_info
 from worker.local.progress import Progress
+from worker.local.reuse import Reuse
+from worker.local.verdicts import KeptExamples, KeptResult
 from worker.sandbox import open_sandbox
 from worker.sandbox.launcher import Launcher
 
@@ -74,7 +76,8 @@ class LocalOptions:
 
     `known` holds the fingerprints of the base, or is None without one: then every finding is new. With
     `everything_known` none is. `only` limits the findings and targets to some of the tree's files (None: all).
-    `changed` are the files that differ from the base (None: nobody knows): their targets are run early.
+    `changed` are the files that differ from the base (None: nobody knows): their targets are run early. `verdicts` is
+    where results are kept for targets that have not changed (None: everything is run).
     """
 
     analysis: AnalysisOptions = field(default_factory=AnalysisOptions)
@@ -84,6 +87,7 @@ class LocalOptions:
     only: frozenset[str] | None = None
     changed: frozenset[str] | None = None
     seed: int = 0
+    verdicts: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,15 @@ class LocalAnalysis:
         with _stored(tree) as (snapshot, source):
             progress.stage("static", 0)
             outcome = _limited(read_snapshot(source, options.analysis), options.only)
-            runs = _Runs(source, outcome, settings=settings, options=options, progress=progress, cancelled=cancelled)
+            runs = _Runs(
+                source,
+                snapshot.digest,
+                outcome,
+                settings=settings,
+                options=options,
+                progress=progress,
+                cancelled=cancelled,
+            )
             if launcher is not None:
                 runs.run(launcher)
             return cls(_report(snapshot, outcome, runs, options, created), tree)
@@ -144,8 +156,8 @@ class _Runs:
     """Runs the targets in batches on a few threads and gathers what comes."""
 
     def __init__(
-        self, source: Path, outcome: StaticOutcome, *, settings: Settings, options: LocalOptions, progress: Progress,
-        cancelled: Callable[[], bool],
+        self, source: Path, digest: str, outcome: StaticOutcome, *, settings: Settings, options: LocalOptions,
+        progress: Progress, cancelled: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._source = source
         self._outcome = outcome
@@ -157,8 +169,20 @@ class _Runs:
         self._lock = threading.Lock()
         self._check_names = options.analysis.checks or outcome.checks or CHECKS
         self._suspected = retain(outcome.analysis.findings, outcome.policy)
-        self._suspicions = Suspicions(self._suspected, outcome.analysis.targets)
+        self._suspicions = Suspicions(self._suspected, outcome.analysis.targets, outcome.analysis.reaches)
         self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}
+        self._reuse = Reuse(
+            None if options.analysis.static_only or not options.analysis.reuse else options.verdicts,
+            source,
+            digest,
+            outcome,
+            self._suspicions,
+            settings,
+            options.device,
+            options.seed,
+            self._check_names,
+        )
+        self._reused: set[str] = set()
         self._harness: dict[str, Harness] = {}
         self._not_run: dict[str, tuple[str, str]] = {}
         self._checks: dict[str, list[CheckInfo]] = {job: [] for job in self._targets}
@@ -178,7 +202,8 @@ class _Runs:
         budget = self._settings.analysis_budget.total_seconds()
         self._until = time.monotonic() + budget if budget else None
         if pending and self._outcome.has_examples and self._settings.examples_budget:
-            self._run_examples(launcher)
+            self._learn_from_examples(launcher)
+        pending = self._without_known(pending)
         self._progress.stage("checks", len(pending))
         for _ in range(_MAXIMUM_ROUNDS):
             if not pending or self._cancelled():
@@ -194,6 +219,7 @@ class _Runs:
                 pending = [unfinished.job for batch in lost for unfinished in batch]
         for job in pending:
             self._end(job, "cancelled" if self._cancelled() else "crashed", "its sandbox died again and again")
+        self._keep_results()
 
     def _pending(self) -> list[str]:
         """The targets that are to be run, in the order of running them; says of the others why they are not."""
@@ -212,9 +238,48 @@ class _Runs:
             self._layer = layer.packages_at
             self.environment = EnvironmentInfo.model_validate(layer.told())
 
-    def _run_examples(self, launcher: Launcher) -> None:
-        self._progress.stage("examples", 0)
+    def _without_known(self, pending: Sequence[str]) -> list[str]:
+        """Those of the targets for which no earlier run has results that still hold; the others are given theirs."""
+        unknown = []
+        for job in pending:
+            target = self._targets[job]
+            kept = self._reuse.load(target, [asdict(call) for call in self._calls.get(target.name, ())])
+            if kept is None:
+                unknown.append(job)
+                continue
+            self._reused.add(job)
+            self._checks[job] = list(kept.checks)
+            if kept.harness is not None:
+                self._harness[job] = kept.harness
+            elif kept.not_run_reason is not None:
+                self._not_run[job] = (kept.not_run_reason, kept.not_run_detail)
+        return unknown
+
+    def _keep_results(self) -> None:
+        for job, result in zip(self._targets, self.results(), strict=True):
+            if job not in self._reused:
+                self._reuse.store(
+                    result.declaration,
+                    KeptResult(
+                        harness=result.harness,
+                        not_run_reason=result.not_run_reason,
+                        not_run_detail=result.not_run_detail,
+                        checks=result.checks,
+                    ),
+                )
+        self._reuse.clear_old()
+
+    def _learn_from_examples(self, launcher: Launcher) -> None:
         names = tuple(target.name for job, target in self._targets.items() if job not in self._not_run)
+        kept = self._reuse.load_examples(names)
+        if kept is None:
+            self._run_examples(launcher, names)
+            return
+        self.examples = kept.tried
+        self._calls = kept.calls
+
+    def _run_examples(self, launcher: Launcher, names: tuple[str, ...]) -> None:
+        self._progress.stage("examples", 0)
         outcome = run_examples(
             Examples(self._source, names, self._settings.python, self._layer),
             launcher=launcher,
@@ -223,6 +288,9 @@ class _Runs:
         )
         self._calls, self.examples = outcome.calls, outcome.tried
         self.examples_reason = None if outcome.cause is None else f"{outcome.cause}: {outcome.detail}"
+        if outcome.cause is None:
+            calls = {name: tuple(calls) for name, calls in outcome.calls.items()}
+            self._reuse.store_examples(names, KeptExamples(tried=outcome.tried, calls=calls))
 
     def _cancelled(self) -> bool:
         return self._interrupted.is_set() or self._cancelled_outside()
@@ -236,6 +304,7 @@ class _Runs:
                 not_run_reason=self._not_run.get(job, (None, ""))[0],
                 not_run_detail=self._not_run.get(job, (None, ""))[1],
                 checks=tuple(self._checks[job]),
+                reused=job in self._reused,
             )
             for job, target in self._targets.items()
         )

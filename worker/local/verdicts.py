@@ -7,14 +7,18 @@ This module must not know how a key comes about (`services.reuse.keys`).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from analyzer.entries import EntryDirectory
-from services.reports.document import CheckInfo, Harness
+from services.reports.document import CheckInfo, ExampleInfo, Harness
+from worker.execution.batch import Call
+
+_Kept = TypeVar("_Kept", bound=BaseModel)
 
 # 5 KiB on average: 150 MB at most.
 _MAX_ENTRIES: Final = 30_000
@@ -31,23 +35,32 @@ class KeptResult(BaseModel):
     checks: tuple[CheckInfo, ...]
 
 
+class KeptExamples(BaseModel):
+    """What the repository's own examples showed: what was tried, and the recorded calls by the name of the target."""
+
+    model_config = ConfigDict(frozen=True)
+
+    tried: tuple[ExampleInfo, ...]
+    calls: Mapping[str, tuple[Call, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class VerdictCache:
     """Results by their key in a directory."""
 
     directory: Path
 
-    def load(self, key: str) -> KeptResult | None:
-        """What is kept under the key."""
+    def load(self, key: str, kind: type[_Kept]) -> _Kept | None:
+        """What is kept under the key, as this kind of thing."""
         document = EntryDirectory(self.directory, _MAX_ENTRIES).load(key)
         try:
-            return KeptResult.model_validate(document)
+            return kind.model_validate(document)
         except ValidationError:
             return None
 
-    def store(self, key: str, result: KeptResult) -> None:
-        """Keep a result."""
-        EntryDirectory(self.directory, _MAX_ENTRIES).store(key, json.dumps(result.model_dump(mode="json")))
+    def store(self, key: str, kept: BaseModel) -> None:
+        """Keep it."""
+        EntryDirectory(self.directory, _MAX_ENTRIES).store(key, json.dumps(kept.model_dump(mode="json")))
 
     def clear_old(self) -> None:
         """Take away what was not used for longest, when there is too much."""
