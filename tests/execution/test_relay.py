@@ -12,7 +12,7 @@ import pytest
 
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.settings import Settings
-from worker.execution import Batch, BatchJob, BatchOutcome, CheckMessage, Message, run_batch
+from worker.execution import Batch, BatchJob, BatchOutcome, Call, CheckMessage, HarnessMessage, Message, run_batch
 from worker.execution.batch import Device
 from worker.execution.messages import CheckReply, TargetStartedMessage
 from worker.sandbox.model import Cancelled, Command, Limits, Mode, Outcome, ResultLine, Status
@@ -134,3 +134,57 @@ def test_what_reading_suspects_of_a_target_is_part_of_the_request(tmp_path: Path
     )
     (entry,) = json.loads(launcher.request)["batch"]
     assert entry["hypotheses"] == [suspected]
+
+
+WAITING = {"type": "target_waiting", "job": "j1", "not_run": {"reason": "inputs unsolved", "detail": "last try: no"}}
+STARTED = {"type": "target_started", "job": "j1"}
+
+
+def words(messages: list[Message]) -> list[tuple[str, str | None]]:
+    return [
+        (message.type, message.not_run.reason if isinstance(message, HarnessMessage) and message.not_run else None)
+        for message in messages
+    ]
+
+
+def test_a_target_that_waited_for_its_second_turn_did_not_end_the_sandbox(tmp_path: Path) -> None:
+    messages, outcome = heard(tmp_path, (json.dumps(line).encode() for line in (STARTED, WAITING)))
+    assert words(messages) == [("target_started", None), ("harness", "inputs unsolved"), ("target_finished", None)]
+    assert outcome.unfinished == ()
+
+
+def test_one_that_ended_it_in_its_second_turn_did(tmp_path: Path) -> None:
+    messages, outcome = heard(tmp_path, (json.dumps(line).encode() for line in (STARTED, WAITING, STARTED)))
+    assert words(messages) == [("target_started", None)]
+    assert [(left.job, left.started) for left in outcome.unfinished] == [("j1", True)]
+
+
+def test_nothing_can_wait_that_was_not_begun_or_is_over(tmp_path: Path) -> None:
+    messages, outcome = heard(tmp_path, iter([json.dumps(WAITING).encode()]))
+    assert (messages, len(outcome.unfinished)) == ([], 1)
+    finished = {"type": "target_finished", "job": "j1"}
+    messages, _ = heard(tmp_path, (json.dumps(line).encode() for line in (STARTED, finished, WAITING)))
+    assert words(messages) == [("target_started", None), ("harness", "crashed"), ("target_finished", None)]
+
+
+def test_recorded_calls_and_the_time_left_are_part_of_the_request(tmp_path: Path) -> None:
+    target = TargetDeclaration(
+        name="a:B", kind=TargetKind.MODULE, path="a.py", line=1, end_line=2, import_root="", module="a", qualname="B"
+    )
+    call = Call("B(3)", ("torch.randn(2)",), "README.md:4", "readme")
+    job = BatchJob("j1", target, ("gradcheck",), mined=(call,), guessed=True)
+    launcher = Talking(iter(()))
+    run_batch(
+        Batch(tmp_path, (job,), Path(sys.executable), seconds_left=12.5),
+        launcher=launcher,
+        settings=Settings(data_dir=tmp_path),
+        on_message=lambda _message: None,
+        cancelled=lambda: False,
+    )
+    request = json.loads(launcher.request)
+    (entry,) = request["batch"]
+    assert entry["mined"] == [
+        {"constructor": "B(3)", "inputs": ["torch.randn(2)"], "provenance": "README.md:4", "found_by": "readme"}
+    ]
+    assert entry["target"]["guessed"] is True
+    assert request["limits"]["batch_s"] == 12.5
