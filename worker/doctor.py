@@ -29,6 +29,7 @@ from services.database.migrate import require_current
 from services.jobs.broker import build_broker
 from services.problems import GradproofError
 from services.settings import Settings
+from worker.environments.build import uv_executable
 from worker.sandbox import Capability, detect
 from worker.sandbox.bubblewrap import HOW_TO_GET_IT, SYSTEM_PATH, numbers
 from worker.sandbox.model import Mode
@@ -91,6 +92,7 @@ def examine(settings: Settings, python: Path | None = None) -> list[DoctorLine]:
         _database(settings),
         _broker(settings),
         _git(),
+        _environment(settings),
         _disk(settings),
     ]
 
@@ -251,12 +253,12 @@ def _broker(settings: Settings) -> DoctorLine:
     return DoctorLine("broker", State.OK, f"{shown} answers")
 
 
-def _to_be_made(name: str, what: str, directory: Path) -> DoctorLine:
+def _to_be_made(name: str, what: str, directory: Path, setting: str = "GRADPROOF_DATA_DIR") -> DoctorLine:
     """An embedded part needs a directory that we may write to, now or once it is made."""
     existing = _existing(directory)
     if os.access(existing, os.W_OK | os.X_OK):
         return DoctorLine(name, State.OK, f"{what} below {directory}")
-    return DoctorLine(name, State.MISSING, f"{existing} is not writable for us", "set GRADPROOF_DATA_DIR")
+    return DoctorLine(name, State.MISSING, f"{existing} is not writable for us", f"set {setting}")
 
 
 def _git() -> DoctorLine:
@@ -267,6 +269,19 @@ def _git() -> DoctorLine:
     if _leading_numbers(version) < _GIT:
         return DoctorLine("git", State.WARNING, f"{version} lacks safe.bareRepository", "git 2.38 or later is needed")
     return DoctorLine("git", State.OK, f"{version} ({found})")
+
+
+def _environment(settings: Settings) -> DoctorLine:
+    name = "environment"
+    if settings.environment == "off":
+        return DoctorLine(
+            name, State.OK, "off: code is run beside what its Python has, and nothing is installed for it"
+        )
+    uv = uv_executable()
+    version = _first_line([str(uv), "--version"]) if uv is not None else None
+    if version is None:
+        return DoctorLine(name, State.MISSING, "wheels, but uv was not found", "install Gradproof again")
+    return _to_be_made(name, f"wheels, with {version}; kept", settings.environment_dir, "GRADPROOF_ENVIRONMENT_HOME")
 
 
 def _disk(settings: Settings) -> DoctorLine:

@@ -11,6 +11,7 @@ from typing import Final
 
 from services.jobs.model import Claim
 from services.jobs.models import JobState
+from worker.environments.told import packages_for
 from worker.execution import Examples, ExamplesOutcome, run_examples
 from worker.sandbox import SandboxUnavailableError, open_sandbox
 from worker.tools import Tools
@@ -22,8 +23,12 @@ def run_own_examples(claims: Sequence[Claim], tools: Tools) -> None:
     """Run them and report. A sandbox that can't be set up, or a probe that does not come up, is tried again."""
     (claim,) = claims
     work = tools.load(lambda: tools.results.examples_work(claim))
+    source = tools.store.path(work.snapshot_digest)
     examples = Examples(
-        source=tools.store.path(work.snapshot_digest), targets=work.targets, python=tools.settings.python
+        source=source,
+        targets=work.targets,
+        python=tools.settings.python,
+        layer=packages_for(source, claim.analysis_id, tools),
     )
     try:
         outcome = run_examples(

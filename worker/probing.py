@@ -9,6 +9,7 @@ import structlog
 from services.analyses.work import ProbeWork
 from services.checks.plan import BUDGET_SPENT
 from services.jobs.model import Claim, device_name
+from worker.environments.told import packages_for
 from worker.execution import (
     Batch,
     BatchJob,
@@ -63,13 +64,15 @@ class _Run:
     def batch(self) -> Batch:
         """What to run."""
         first = next(iter(self._claims.values()))
+        source = self._tools.store.path(self._work.snapshot_digest)
         return Batch(
-            source=self._tools.store.path(self._work.snapshot_digest),
+            source=source,
             jobs=tuple(self._job(claim) for claim in self._claims.values()),
             python=self._tools.settings.python,
             device=device_name(first.device_class),
             tolerances=self._work.tolerances,
             seconds_left=self._work.seconds_left,
+            layer=packages_for(source, first.analysis_id, self._tools),
         )
 
     def cancelled(self) -> bool:

@@ -44,6 +44,7 @@ from services.projects.repository import ensure_project, find_project, project_n
 from services.reports.build import build_report
 from services.reports.document import (
     AnalysisInfo,
+    EnvironmentInfo,
     ExampleInfo,
     Gate,
     PlanInfo,
@@ -341,12 +342,14 @@ def _tool(row: AnalysisRow) -> Tool:
     torch = stored.get("torch")
     imports = stored.get("import_torch", 0)
     assert isinstance(imports, int)
+    environment = stored.get("environment")
     return Tool(
         version=version(),
         torch=None if torch is None else str(torch),
         devices=[str(device) for device in devices],
         sandbox=str(stored.get("sandbox", "none")),
         torch_imports=imports,
+        environment=None if environment is None else EnvironmentInfo.model_validate(environment),
     )
 
 

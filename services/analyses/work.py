@@ -271,11 +271,19 @@ class WorkResults:
             assert isinstance(known, list)
             assert isinstance(imports, int)
             row.tool = {
+                **tool,
                 "torch": torch or tool.get("torch"),
                 "devices": sorted({*known, *devices}),
                 "sandbox": sandbox,
                 "import_torch": imports + import_torch,
             }
+
+    def environment(self, analysis_id: str, told: Mapping[str, object]) -> None:
+        """What came of the requirements of the repository, for the report."""
+        with self._database.unit_of_work() as uow:
+            row = jobs.lock_analysis(uow.session, analysis_id)
+            if row is not None and row.tool.get("environment") != told:
+                row.tool = {**row.tool, "environment": dict(told)}
 
     def budget_spent(self, claims: Sequence[Claim]) -> None:
         """No further target of the analysis is begun: these jobs and all that wait end, and their targets say why."""

@@ -66,6 +66,19 @@ def test_an_analysis_goes_from_submission_to_report(bench: Bench) -> None:
     assert report.gate == bench.analyses.get(analysis_id).gate
 
 
+def test_what_came_of_the_requirements_is_told_whatever_else_a_batch_reports(bench: Bench) -> None:
+    analysis_id = bench.submit_and_read(targets=1)
+    told = {"policy": "wheels", "packages": ["timm==1.0"], "kept": [], "refused": [], "reason": None}
+    bench.results.environment(analysis_id, told)
+    bench.results.ran(analysis_id, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
+    bench.results.environment(analysis_id, told)
+    (claim,) = bench.claim()
+    bench.results.probed(claim)
+    environment = bench.analyses.report(analysis_id).tool.environment
+    assert environment is not None
+    assert environment.model_dump() == told
+
+
 def test_findings_can_be_read_while_targets_still_run(bench: Bench) -> None:
     analysis_id = bench.submit_and_read(targets=2, findings=1)
     report = bench.analyses.report(analysis_id)

@@ -27,7 +27,7 @@ def test_every_part_of_a_working_machine_is_named_and_needs_nothing(service_sett
     lines = lines_of(service_settings, Path(sys.executable))
     assert list(lines) == [
         "python", "torch", "sandbox", "sandbox: bubblewrap", "sandbox: seccomp", "sandbox: control groups",
-        "sandbox: user namespaces", "compiler", "devices", "database", "broker", "git", "disk",
+        "sandbox: user namespaces", "compiler", "devices", "database", "broker", "git", "environment", "disk",
     ]  # fmt: skip
     for name in ("python", "torch", "sandbox", "database", "broker", "git", "compiler"):
         assert (lines[name].state, lines[name].remedy) == (State.OK, "")
@@ -94,3 +94,13 @@ def test_a_class_of_devices_without_a_device_is_a_warning(make_settings: MakeSet
     line = lines_of(make_settings(gpu_classes=("h100",)))["devices"]
     assert line.state is State.WARNING
     assert "h100" in line.detail
+
+
+def test_environments_of_repositories_are_off_or_kept_where_there_is_room(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    assert lines_of(make_settings())["environment"].detail.startswith("off")
+    line = lines_of(make_settings(environment="wheels", environment_home=tmp_path / "layers"))["environment"]
+    assert (line.state, line.remedy) == (State.OK, "")
+    assert "uv" in line.detail
+    assert str(tmp_path / "layers") in line.detail
