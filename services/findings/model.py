@@ -30,6 +30,7 @@ class TargetResult:
     not_run_detail: str = ""
     checks: tuple[CheckInfo, ...] = ()
     reused: bool = False
+    duration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

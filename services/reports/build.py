@@ -180,5 +180,6 @@ def _target(target: TargetResult) -> TargetInfo:
         not_run_reason=reason,
         not_run_detail=detail,
         checks=list(target.checks),
+        duration_s=target.duration_s,
         reused=target.reused,
     )

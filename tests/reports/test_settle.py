@@ -348,10 +348,10 @@ def test_a_search_settles_a_finding_in_a_helper_that_no_target_encloses() -> Non
     assert settled.settlement.verdict == "confirmed"
 
 
-def test_a_search_speaks_only_for_its_own_file_and_for_rules_that_name_its_check() -> None:
+def test_a_search_speaks_for_other_files_that_its_target_comes_to_and_only_for_rules_that_name_its_check() -> None:
     elsewhere = finding(region=Region("pkg/b.py", 18, 16, 18, 28))
     (far,) = settle([elsewhere], [norm(checks=(hit(),))])
-    assert far.settlement.verdict == "not_exercised"
+    assert far.settlement.verdict == "confirmed"
     (foreign,) = settle([finding(settled_by=("device_compare",), rule="GP601")], [norm(checks=(hit(),))])
     assert foreign.settlement.verdict == "not_exercised"
 

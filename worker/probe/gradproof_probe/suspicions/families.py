@@ -22,7 +22,7 @@ from gradproof_probe.suspicions.layers import Unused, WrongLossInput
 from gradproof_probe.suspicions.precision import HalfOverflow, OtherDtype
 from gradproof_probe.suspicions.recomputation import Recomputed
 from gradproof_probe.suspicions.suspect import Answer, Suspect
-from gradproof_probe.suspicions.writes import ArgumentWrite, Refused, SavedWrite, SecondName
+from gradproof_probe.suspicions.writes import ArgumentWrite, Refused, SavedWrite, SecondName, SharedWrite
 
 
 class Family(Protocol):
@@ -41,7 +41,8 @@ FAMILIES: Final[dict[str, Family]] = {
     "GP302": KeptOnContext(),
     "GP307": UnmarkedWrite(),
     **dict.fromkeys(("GP401", "GP402", "GP403", "GP404", "GP405"), SavedWrite()),
-    **dict.fromkeys(("GP406", "GP407", "GP414"), Refused()),
+    **dict.fromkeys(("GP406", "GP414"), Refused()),
+    "GP407": SharedWrite(),
     **dict.fromkeys(("GP408", "GP412"), ArgumentWrite()),
     "GP413": SecondName(),
     **dict.fromkeys(("GP411", "GP415"), KeptGraph()),

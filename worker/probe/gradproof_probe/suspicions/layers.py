@@ -47,17 +47,19 @@ class WrongLossInput:
 
     def settle(self, bench: Bench, suspect: Suspect) -> Answer:
         given: list[tuple[str, torch.Tensor]] = []
+        guessed = False
         inside: list[torch.Tensor] = []
         callee = ""
 
         def watch(role: str, value: Any) -> Any:
-            nonlocal callee
+            nonlocal callee, guessed
             if role == "callee":
                 callee = getattr(value, "__name__", "") or type(value).__name__
             elif role == "part":
                 inside.extend(t for _, t in tensors(value) if t.is_floating_point() and t.numel() > 1)
             elif role == "result" and inside:
                 given.append((callee.lower().replace("_", ""), inside[0].detach()))
+                guessed = guessed or _is_argument(inside[0])
                 inside.clear()
             return value
 
@@ -69,7 +71,14 @@ class WrongLossInput:
             fault = _misfit(name, value)
             if fault:
                 return confirmed(fault, function=name, least=float(value.min()), greatest=float(value.max()))
+        if guessed:
+            return not_reached("what goes in is an argument of the target, which the harness had to guess")
         return held("what goes in is of the kind that the function takes, at the inputs that were tried")
+
+
+def _is_argument(value: torch.Tensor) -> bool:
+    """Whether nothing was computed yet: the call is given clones of leaves."""
+    return value.grad_fn is None or type(value.grad_fn).__name__.startswith("CloneBackward")
 
 
 def _misfit(function: str, value: torch.Tensor) -> str:

@@ -141,6 +141,14 @@ class Refused:
         return held("the statement ran, and autograd raised nothing")
 
 
+class SharedWrite:
+    """GP407: memory that several elements, or several tensors, share. Autograd refuses, or the values are wrong."""
+
+    def settle(self, bench: Bench, suspect: Suspect) -> Answer:
+        refused = Refused().settle(bench, suspect)
+        return refused if refused.outcome == "confirmed" else SecondName().settle(bench, suspect)
+
+
 class ArgumentWrite:
     """GP408, GP412 and GP413: the caller's tensor, or the module's own, has other values afterwards."""
 
