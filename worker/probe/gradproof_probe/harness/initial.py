@@ -11,9 +11,8 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.harness import names
-from gradproof_probe.harness.arguments import Argument
+from gradproof_probe.harness.arguments import Argument, Arguments
 from gradproof_probe.harness.constructors import parameters_of
-from gradproof_probe.harness.repair import Arguments
 from gradproof_probe.harness.shapes import (
     LayerHint,
     Shape,
@@ -46,7 +45,7 @@ def starting_arguments(
 ) -> Iterator[tuple[Arguments, str]]:
     """(arguments, where the shape comes from), most likely first."""
     kind = resolved.target.kind
-    parameters = _parameters(function, kind)
+    parameters = given_parameters(function, kind)
     saved = saved_names(resolved.value) if kind == "autograd_function" else frozenset()
     arguments = [_argument(parameter, kind, saved) for parameter in parameters]
     seen: set[tuple[str, ...]] = set()
@@ -63,7 +62,7 @@ def starting_arguments(
                 yield shaped, why
 
 
-def _parameters(function: Callable[..., Any], kind: str) -> list[inspect.Parameter]:
+def given_parameters(function: Callable[..., Any], kind: str) -> list[inspect.Parameter]:
     """Those that have to be given: without default; optional tensors (masks) stay at their default."""
     try:
         every = list(inspect.signature(function).parameters.values())
@@ -99,7 +98,7 @@ def _argument(parameter: inspect.Parameter, kind: str, saved: frozenset[str] = f
         return Argument(name, "bool", keyword=keyword)
     if names.INTEGER_INPUT.search(name) and not names.LOSS_TARGET.search(name):
         return Argument(name, "int", keyword=keyword)
-    return Argument(name, "float", keyword=keyword, positive=bool(re.search(r"prob", name)))
+    return Argument(name, "float", keyword=keyword, values="unit" if "prob" in name else "normal")
 
 
 def _annotation(parameter: inspect.Parameter) -> str:

@@ -32,6 +32,11 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"(^|_)(dim|size|width)_?(per_)?head$|^head_?dim$|^d_?head$|^(dim|d)_(head|key|value|k|v)$|^d_[kvq]$", "4"),
         (r"(^|_)(n|num|number)?_?heads?$|^n_?heads?$|num_?heads|^nhead$", "2"),
         (r"^heads_.*|.*_heads$", "2"),
+        (r"^spatial_?dims?$|^n_?dims?$|^num_?dims?$|^ndims?$|spatial_dimensions?$|^dimensions?$|^rank$", "2"),
+        (
+            r"^(context|cond|condition|cross|memory|source|text|style|guidance|kv|temb|time)_?(attention_)?(dim|channels|features|width)$",
+            "10",
+        ),
         (
             r"(image|img|input|video|frame|spatial)_?(size|resolution|res)$|^(height|width|resolution)$|^image_(h|w).*",
             "16",
@@ -42,6 +47,7 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"patch_(size|height|width)|^patch(es)?$", "4"),
         (r"num_patches|n_patches", "16"),
         (r"num_?classes|n_?classes|num_?labels|n_?labels|^classes$|nclass|num_class", "7"),
+        (r"^(num|n)_(quantizers|groups|norm_groups|nodes|neighbors|neighbours)$|^norm_num_groups$", "2"),
         (r"vocab|num_?tokens|n_?tokens|num_?embeddings|num_?words|dict_size|codebook_size|num_codes", "11"),
         (r"^(in_?channels?|in_?ch|in_?planes|inplanes|in_?chans|input_?channels?|c_?in|n?_?channels_?in)$", "3"),
         (r"^(channels?|num_?channels|n_?channels|chans|in_chans|image_channels)$", "3"),
@@ -130,6 +136,31 @@ SCALAR_INPUTS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"^(fn|func|function|f)$", "torch.tanh"),
     )
 )
+
+
+# What values a tensor of this name has: what is computed of others is not a number or has no gradient.
+_VALUES_BY_NAME: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(pattern, _I), values)
+    for pattern, values in (
+        (r"^probs?$|probabilit|_probs?$|^alphas?_?cumprod", "unit"),
+        (r"quaternion|^quats?$|^q[12]$|unit_vec|^normals?$|^directions?$|^axis$", "direction"),
+        (r"^cov(ariance)?s?$|_cov$|^sigma_?(x|y|1|2)$|precision_matri", "definite"),
+        (r"rotation_mat|^rot(ation)?s?$|_rot$", "orthogonal"),
+        (r"homograph|^intrinsics?$|camera_matrix|^[HF]_?mat|transform_matrix", "invertible"),
+        (r"^boxes?\d?$|bbox|_boxes$", "boxes"),
+        (
+            r"^(std|sigma|sigmas|var|variance|scale|scales|depth|depths|radius|radii|distances?)$|_std$|_var$",
+            "positive",
+        ),
+        (r"^(ts|times|knots|bins|boundaries|t_span|grid_points)$", "sorted"),
+        (r"^(grid|coords_norm|flow_grid)$", "symmetric_unit"),
+    )
+)
+
+
+def values_by_name(name: str) -> str:
+    """How the values of a tensor of this name are drawn: `normal` where it says nothing."""
+    return next((values for pattern, values in _VALUES_BY_NAME if pattern.search(name)), "normal")
 
 
 def constructor_value(name: str) -> str | None:

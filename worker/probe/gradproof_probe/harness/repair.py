@@ -1,16 +1,19 @@
-"""Changes to arguments that an error message suggests. Text in, changed arguments out; nothing is run here."""
+"""Changes to arguments that an error message suggests. Text in, changed arguments out; nothing is run here.
+
+What needs the frames of the error is in `frame_repair`, what needs a condition in `guards`.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from gradproof_probe.harness.arguments import Argument
+from gradproof_probe.harness.arguments import Argument, Arguments
 from gradproof_probe.harness.names import WIDTH
 
-Arguments = tuple[Argument, ...]
 _NUMBER: Final = r"(\d+)"
 _SHAPE: Final = r"\[([\d, ]*)\]"
 
@@ -54,6 +57,8 @@ def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
         for index, argument in enumerate(arguments):
             if argument.is_tensor and argument.shape and argument.shape[-1] == have:
                 yield from _offer(_set_axis(arguments, index, -1, want), text)
+        if not any(argument.is_tensor and have in argument.shape for argument in arguments):
+            yield from _shifted(arguments, have, want)
         for index, argument in enumerate(arguments):
             if argument.is_tensor and argument.shape:
                 yield from _offer(_set_axis(arguments, index, -1, want), text)
@@ -78,6 +83,16 @@ def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
                 for axis in (0, 1):
                     if argument.shape[axis] == found[axis] != sizes[axis]:
                         yield from _offer(_set_axis(arguments, index, axis, sizes[axis]), "batched product")
+
+
+def _shifted(arguments: Arguments, have: int, want: int) -> Iterator[tuple[Arguments, str]]:
+    """A size that no argument has is computed of one: something was concatenated to it, or it was multiplied."""
+    for index, argument in enumerate(arguments):
+        for axis in (-1, 1) if argument.is_tensor and len(argument.shape) > 1 else ():
+            size = argument.shape[axis]
+            for wanted in (size + want - have, size * want // have if size * want % have == 0 else 0):
+                text = f"axis {axis} of {size} becomes {have}, {want} is wanted"
+                yield from _offer(_set_axis(arguments, index, axis, wanted), text)
 
 
 def _flattened(arguments: Arguments, index: int, have: int, want: int) -> Arguments | None:
@@ -105,6 +120,8 @@ def _channels(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, s
                     if size == have:
                         yield from _offer(_set_axis(arguments, index, axis, want), text)
                 yield from _offer(_set_axis(arguments, index, 1, want), text)
+        if not any(argument.is_tensor and have in argument.shape for argument in arguments):
+            yield from _shifted(arguments, have, want)
     match = re.search(rf"running_mean should contain {_NUMBER} elements not {_NUMBER}", message)
     if match:
         have, want = int(match[1]), int(match[2])
@@ -134,6 +151,8 @@ def _normalized(message: str, arguments: Arguments) -> Iterator[tuple[Arguments,
             if argument.shape == got or not any(a.shape == got for a in arguments):
                 kept = argument.shape[: max(0, len(argument.shape) - len(want))]
                 yield _with(arguments, index, argument.with_shape((*kept, *want))), f"layer norm over {want}"
+        if want and got and not any(a.shape == got for a in arguments):
+            yield from _shifted(arguments, got[-1], want[-1])
     match = re.search(rf"input\.size\(-1\) must be equal to input_size\. Expected {_NUMBER}, got {_NUMBER}", message)
     if match:
         for index, argument in enumerate(arguments):
@@ -253,15 +272,15 @@ def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
         for index, argument in enumerate(arguments):
             if argument.is_tensor and len(argument.shape) != rank:
                 yield (
-                    _with(arguments, index, argument.with_shape(_of_rank(argument.shape, rank))),
+                    _with(arguments, index, argument.with_shape(of_rank(argument.shape, rank))),
                     f"{rank} axes wanted",
                 )
         if len(arguments) > 1:
-            every = tuple(a.with_shape(_of_rank(a.shape, rank)) if a.is_tensor else a for a in arguments)
+            every = tuple(a.with_shape(of_rank(a.shape, rank)) if a.is_tensor else a for a in arguments)
             yield every, f"{rank} axes wanted everywhere"
 
 
-def _of_rank(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def of_rank(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """The same last axis with other leading axes; a new image is 3 x 16 x 16."""
     last = shape[-1] if shape else WIDTH
     return {
@@ -274,9 +293,32 @@ def _of_rank(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     }.get(rank, (2,) * rank)
 
 
+def _expected(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    """`Expected shape: ['B', '3', '3'] Actual shape: [2, 5, 5]` and the like: its numbers are taken, symbols not."""
+    match = re.search(
+        r"(?:[Ee]xpected|must (?:be|have)|should (?:be|have)|[Rr]equired)[^\[(]{0,60}[\[(]([^\])]{1,80})[\])].{0,80}?"
+        r"(?:[Aa]ctual|[Gg]ot|[Rr]eceived|[Gg]iven|but|found)[^\[(]{0,60}(?:torch\.Size\()?[\[(]([\d, ]*)[\])]",
+        message,
+    )
+    if not match:
+        return
+    symbols = [item.strip().strip("'\"") for item in match[1].split(",") if item.strip()]
+    actual = _shape(match[2])
+    starred = "*" in symbols or "..." in symbols
+    symbols = [item for item in symbols if item not in ("*", "...")]
+    for index, argument in enumerate(arguments):
+        if argument.is_tensor and argument.shape == actual:
+            kept = max(len(actual) - len(symbols), 1) if starred else 0
+            front = argument.shape[:kept] or ((2,) if starred else ())
+            usual = of_rank(argument.shape, len(symbols)) if len(symbols) <= 5 else (2,) * len(symbols)
+            sizes = [int(item) if item.isdigit() else usual[place] for place, item in enumerate(symbols)]
+            yield _with(arguments, index, argument.with_shape((*front, *sizes))), f"the shape {match[1]} is asked for"
+
+
 def _dtypes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
     if re.search(
-        r"expected scalar type Long|must be (?:integers|long)|expected tensor for argument #1 'indices'|"
+        r"expected scalar type Long|Expected dtype int|must be (?:integers|long)|"
+        r"expected tensor for argument #1 'indices'|"
         r"tensors used as indices must be long|Expected floating point type for target with class probabilities|"
         r"\"(?:nll_loss|one_hot|embedding|scatter|gather)[^\"]*\" not implemented|dtype int64 for index|"
         r"expected dtype int64|one_hot is only applicable to index tensor|index must be|only integer tensors|"
@@ -302,11 +344,15 @@ def _dtypes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
         for index, argument in enumerate(arguments):
             if argument.kind == "int" and argument.high > 2:
                 yield _with(arguments, index, replace(argument, high=2)), "smaller indices wanted"
-    if re.search(r"all elements of (?:input|target) should be between 0 and 1|between 0 and 1|\[0, ?1\]", message):
+    if re.search(
+        r"all elements of (?:input|target) should be between 0 and 1|between 0 and 1|\[0, ?1\]|"
+        r"greater (?:than )?or equal to 0|non-?negative|must be positive|should be positive",
+        message,
+    ):
         for index, argument in enumerate(arguments):
-            if argument.kind == "float" and not argument.positive:
-                yield _with(arguments, index, replace(argument, positive=True)), "values in [0, 1] wanted"
-        yield tuple(replace(a, positive=True) if a.kind == "float" else a for a in arguments), "values in [0, 1] wanted"
+            if argument.kind == "float" and argument.values == "normal":
+                yield _with(arguments, index, replace(argument, values="unit")), "values in [0, 1] wanted"
+        yield tuple(replace(a, values="unit") if a.kind == "float" else a for a in arguments), "values in [0, 1] wanted"
 
 
 def _divisible(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
@@ -317,12 +363,21 @@ def _divisible(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, 
             if argument.is_tensor and have in argument.shape:
                 rounded = tuple(-(-size // chunk) * chunk if size == have else size for size in argument.shape)
                 yield _with(arguments, index, argument.with_shape(rounded)), f"axis divisible by {chunk}"
+            elif argument.is_tensor and len(argument.shape) >= 3 and have:
+                # What is left of an image after the layers before: all of it has to be so many times as large.
+                factor = chunk // math.gcd(have, chunk)
+                side = max(argument.shape[-2:]) * factor
+                if side <= 512:
+                    yield (
+                        _with(arguments, index, argument.with_shape((*argument.shape[:-2], side, side))),
+                        f"{factor} times",
+                    )
     if re.search(
         r"divisible|multiple of|evenly|must be divided|is invalid for input of size|Kernel size can't be greater|"
         r"too small|Calculated padded input size|non-positive|doesn't match model|Input image",
         message,
     ):
-        for side in (16, 32, 64, 128):
+        for side in (16, 32, 64, 128, 256):
             for index, argument in enumerate(arguments):
                 if argument.is_tensor and len(argument.shape) >= 4 and argument.shape[-2:] != (side, side):
                     yield (
@@ -358,6 +413,10 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                     _with(arguments, index, replace(argument, kind="float", shape=(3, WIDTH))),
                     f"{argument.name} is a tensor",
                 )
+    if "negative dimension" in message or "must be non-negative" in message:
+        for index, argument in enumerate(arguments):
+            if argument.kind == "literal" and argument.text.startswith("-"):
+                yield _with(arguments, index, replace(argument, text="8")), f"{argument.name} is a size"
     if "save_for_backward can only save" in message:
         for index, argument in enumerate(arguments):
             for shape in ((), (WIDTH,), (3, WIDTH)) if argument.guessed and argument.kind == "literal" else ():
@@ -367,13 +426,15 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                 )
     if re.search(
         r"only one element tensors can be converted|only integer tensors of a single element|not Tensor|type Tensor|"
-        r"must be (?:int|float|tuple of ints|a number|real number)|bool value of Tensor with more than one",
+        r"must be (?:int|float|bool|str|tuple of ints|a number|real number)|[Bb]ool(?:ean)? value of Tensor with more|"
+        r"invalid combination of arguments|cannot be interpreted as an integer|must be (?:\w+ )?integer|is_integer|"
+        r"unsupported operand type|negative dimension|only supports 0-dimensional",
         message,
     ):
         for index in reversed(range(len(arguments))):
             argument = arguments[index]
             if argument.is_tensor:
-                for text in ("2", "0.7", "-1"):
+                for text in ("2", "0.7", "-1") if "bool," not in message else ("False", "2"):
                     yield (
                         _with(arguments, index, replace(argument, kind="literal", text=text, guessed=True)),
                         f"{argument.name} is a number",
@@ -387,4 +448,4 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                 )
 
 
-_RULES: Final = (_channels, _normalized, _matmul, _ranks, _dtypes, _divisible, _sizes, _kinds)
+_RULES: Final = (_expected, _channels, _normalized, _matmul, _ranks, _dtypes, _divisible, _sizes, _kinds)

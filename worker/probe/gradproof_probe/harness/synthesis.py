@@ -6,55 +6,23 @@ recipe. What runs is not thereby how the author calls it: the grade and the prov
 
 from __future__ import annotations
 
-import heapq
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
 import torch
 
-from gradproof_probe.harness.constructor_repair import constructor_repairs
-from gradproof_probe.harness.constructors import constructor_candidates, is_too_large, parameters_of
-from gradproof_probe.harness.initial import starting_arguments
-from gradproof_probe.harness.recipe import Built, ExpressionError, Grade, Recipe, caller, construct, make_inputs
-from gradproof_probe.harness.repair import Arguments, repairs
-from gradproof_probe.harness.shapes import LayerHint, SourceHint, layer_hints, source_hints
+from gradproof_probe.harness.call_search import FALLBACKS, TRIAL_S, CallSearch, Found, Search, Start
+from gradproof_probe.harness.constructors import Candidate, Constructors, is_too_large
+from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, construct, make_inputs
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, Trial, TrialTimeoutError, attempt, time_limit
 from gradproof_probe.harness.validation import validate
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, on_pypi
 from gradproof_probe.missing_modules import MissingDependencyError
-from gradproof_probe.request import Declared
+from gradproof_probe.request import Declared, Mined
 
-TRIALS: Final = 160  # harness facts: successes have a median of 31 trials, and none came after 150
 CONSTRUCTIONS: Final = 40
-TRIAL_S: Final = 4.0
-# How good a trial that isn't `ok` is, if nothing better is found.
-FALLBACKS: Final = ("backward", "not_finite", "no_gradient")
-
-
-@dataclass(slots=True)
-class Found:
-    """A recipe that ran, with the trial that it ended in."""
-
-    recipe: Recipe
-    trial: Trial
-
-
-@dataclass(slots=True)
-class Search:
-    resolved: Resolved
-    seed: int
-    deadline: float
-    fallbacks: dict[str, Found] = field(default_factory=dict)
-    constructor_error: BaseException | None = None
-    input_error: BaseException | None = None
-    furthest: int = 0
-    slow: bool = False
-    constructed: bool = False
-
-    def out_of_time(self) -> bool:
-        return time.monotonic() > self.deadline
 
 
 def find_recipe(
@@ -63,22 +31,26 @@ def find_recipe(
     *,
     seed: int,
     deadline: float,
+    mined: Sequence[Mined] = (),
     found: Callable[[Recipe], None] = lambda _recipe: None,
 ) -> Recipe:
     """The recipe, graded. `deadline` in monotonic seconds. Raises `NotRunnableError` with one of the stable reasons.
 
     `found` is told the recipe before it is tried with other sizes, which a target may not survive.
     """
-    recipe = _runnable(resolved, declared, seed, deadline)
+    recipe = _runnable(Search(resolved, seed, deadline), declared, mined)
     found(recipe)
     return validate(resolved, recipe, seed=seed, deadline=deadline)
 
 
-def _runnable(resolved: Resolved, declared: Declared | None, seed: int, deadline: float) -> Recipe:
-    search = Search(resolved, seed, deadline)
+def _runnable(search: Search, declared: Declared | None, mined: Sequence[Mined]) -> Recipe:
     if declared is not None:
         return _declared(search, declared)
-    found = _module(search) if resolved.target.kind == "module" else _callable(search, None, "")
+    for captured in mined:
+        recipe = _mined(search, captured)
+        if recipe is not None:
+            return recipe
+    found = _module(search) if search.resolved.target.kind == "module" else CallSearch(search, None, Start()).run()
     for stage in FALLBACKS:
         found = found or search.fallbacks.get(stage)
     if found is not None and found.trial.stage == "no_gradient":
@@ -151,6 +123,25 @@ def _declared(search: Search, declared: Declared) -> Recipe:
     return recipe
 
 
+def _mined(search: Search, captured: Mined) -> Recipe | None:
+    """The recipe of a recorded call, if it runs here and now."""
+    recipe = Recipe(
+        "mined", "A", captured.constructor, captured.inputs, captured.provenance, found_by=captured.found_by
+    )
+    try:
+        with time_limit(TRIAL_S):
+            built = _build(search, recipe)
+    except (ExpressionError, TrialTimeoutError) as error:
+        search.constructor_error = error.cause if isinstance(error, ExpressionError) else error
+        return None
+    trial = attempt(built, seed=search.seed, seconds=TRIAL_S)
+    if trial.stage in ("ok", "fault"):
+        return recipe
+    if trial.stage in FALLBACKS:
+        search.fallbacks.setdefault(trial.stage, Found(recipe, trial))
+    return None
+
+
 def _build(search: Search, recipe: Recipe) -> Built:
     instance = construct(search.resolved, recipe.constructor, seed=search.seed)
     args, kwargs = make_inputs(search.resolved, recipe.inputs, seed=search.seed)
@@ -160,18 +151,17 @@ def _build(search: Search, recipe: Recipe) -> Built:
 def _module(search: Search) -> Found | None:
     """Constructors in order; the first with which inputs are found wins."""
     resolved = search.resolved
-    name = resolved.target.qualname
-    parameters = [p for p in parameters_of(resolved.value.__init__) if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    queue = list(constructor_candidates(resolved.value, name))
-    seen = {expression for expression, _ in queue}
-    large: list[tuple[str, torch.nn.Module, str]] = []
+    constructors = Constructors.of(resolved)
+    large: list[tuple[Candidate, torch.nn.Module]] = []
     count = 0
-    while queue and count < CONSTRUCTIONS and not search.out_of_time():
-        expression, provenance = queue.pop(0)
+    while count < CONSTRUCTIONS and not search.is_used_up():
+        candidate = constructors.take()
+        if candidate is None:
+            break
         count += 1
         try:
             with time_limit(TRIAL_S):
-                instance = construct(resolved, expression, seed=search.seed)
+                instance = construct(resolved, candidate.expression, seed=search.seed)
         except TrialTimeoutError:
             search.slow = True
             continue
@@ -180,122 +170,24 @@ def _module(search: Search) -> Found | None:
                 search.slow = True
                 continue
             if DEFINITE_FAULTS.search(str(error.cause)):
-                return Found(
-                    Recipe("synthesised", "C", expression, (), provenance, found_by="defaults"),
-                    Trial("fault", error.cause),
-                )
+                recipe = Recipe("synthesised", "C", candidate.expression, (), candidate.provenance)
+                return Found(replace(recipe, found_by=candidate.found_by), Trial("fault", error.cause))
             search.constructor_error = error.cause
-            for changed, why in constructor_repairs(error.cause, expression, parameters, name):
-                if changed not in seen:
-                    seen.add(changed)
-                    queue.insert(0, (changed, f"{provenance}; {why}"))
+            constructors.failed(candidate, error.cause)
             continue
         assert instance is not None
         search.constructed = True
         if is_too_large(instance):
-            large.append((expression, instance, provenance))
+            large.append((candidate, instance))
             continue
-        found = _callable(search, instance, provenance, expression)
+        found = _with_inputs(search, instance, candidate)
         if found is not None:
             return found
-    for expression, instance, provenance in large[:1]:
-        if not search.out_of_time() and (found := _callable(search, instance, provenance, expression)) is not None:
+    for candidate, instance in large[:1]:
+        if not search.is_used_up() and (found := _with_inputs(search, instance, candidate)) is not None:
             return found
     return None
 
 
-@dataclass(slots=True)
-class _Routes:
-    """The two routes to the first input's shape: what the layers say, what the source says."""
-
-    layers: list[LayerHint]
-    source: dict[str, SourceHint]
-
-    def grade(self, arguments: Arguments) -> Grade:
-        first = next((argument for argument in arguments if argument.is_tensor), None)
-        if first is None:
-            return "C"
-        by_source = self.source.get(first.name)
-        by_layer = any(first.shape in hint.shapes for hint in self.layers)
-        return "B" if by_layer and by_source is not None and by_source.rank == len(first.shape) else "C"
-
-
-def _callable(
-    search: Search, instance: torch.nn.Module | None, provenance: str, constructor: str | None = None
-) -> Found | None:
-    """Best-first over arguments: of what failed, the trial that came furthest is repaired first."""
-    search.constructed = True
-    resolved = search.resolved
-    function = _function(resolved, instance)
-    routes = _Routes(layer_hints(instance) if instance is not None else [], source_hints(function))
-    call = caller(resolved, instance)
-    heap: list[tuple[tuple[int, ...], int, Arguments, str]] = []
-    seen: set[tuple[str, ...]] = set()
-    counter = 0
-
-    def offer(arguments: Arguments, why: str, priority: tuple[int, ...]) -> None:
-        nonlocal counter
-        key = tuple(argument.render() for argument in arguments)
-        if key not in seen:
-            seen.add(key)
-            counter += 1
-            heapq.heappush(heap, (priority, counter, arguments, why))
-
-    for arguments, why in starting_arguments(resolved, function, instance, routes.layers, routes.source):
-        offer(arguments, why, (0,))
-    trials = 0
-    while heap and trials < TRIALS and not search.out_of_time():
-        priority, _, arguments, why = heapq.heappop(heap)
-        trials += 1
-        inputs = tuple(argument.render() for argument in arguments)
-        try:
-            args, kwargs = make_inputs(resolved, inputs, seed=search.seed)
-        except ExpressionError:
-            continue
-        trial = attempt(Built(call, args, kwargs, instance), seed=search.seed, seconds=TRIAL_S)
-        recipe = Recipe(
-            "synthesised", routes.grade(arguments), constructor, inputs, "; ".join(filter(None, (provenance, why)))
-        )
-        if _blames_a_guess(trial, arguments):
-            trial = replace(trial, stage="forward")
-        if trial.stage in ("ok", "fault"):
-            return Found(recipe, trial)
-        if trial.stage == "too_slow":
-            search.slow = True
-        elif trial.stage in FALLBACKS:
-            search.fallbacks.setdefault(trial.stage, Found(recipe, trial))
-            if trial.stage == "no_gradient" and trials > 24:
-                break
-        if trial.error is not None and trial.stage == "forward":
-            if search.input_error is None or trial.progress >= search.furthest:
-                search.input_error, search.furthest = trial.error, trial.progress
-            depth = priority[1] + 1 if len(priority) > 1 else 1
-            if depth <= 6:
-                message = f"{type(trial.error).__name__}: {trial.error}"
-                for changed, because in _limited(repairs(message, arguments)):
-                    offer(changed, f"{why}; {because}" if why else because, (-trial.progress, depth))
-    return None
-
-
-def _blames_a_guess(trial: Trial, arguments: Arguments) -> bool:
-    """Whether a number that was saved for backward can be one that we gave where the author gives a tensor."""
-    return (
-        trial.stage == "fault"
-        and "save_for_backward can only save" in str(trial.error)
-        and any(argument.guessed and argument.kind == "literal" for argument in arguments)
-    )
-
-
-def _limited(changes: Iterator[tuple[Arguments, str]], most: int = 14) -> Iterator[tuple[Arguments, str]]:
-    for _, change in zip(range(most), changes, strict=False):
-        yield change
-
-
-def _function(resolved: Resolved, instance: torch.nn.Module | None) -> Callable[..., Any]:
-    if instance is not None:
-        return type(instance).forward
-    if resolved.target.kind == "autograd_function":
-        forward: Callable[..., Any] = resolved.value.forward
-        return forward
-    value: Callable[..., Any] = resolved.value
-    return value
+def _with_inputs(search: Search, instance: torch.nn.Module, candidate: Candidate) -> Found | None:
+    return CallSearch(search, instance, Start(candidate.expression, candidate.provenance, candidate.found_by)).run()

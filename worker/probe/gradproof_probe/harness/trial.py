@@ -37,13 +37,20 @@ class TrialTimeoutError(Exception):
 
 @dataclass(slots=True)
 class Trial:
-    """How far a call came. `outputs` are the differentiable ones, `gradients` those of the inputs and parameters."""
+    """How far a call came. `outputs` are the differentiable ones, `gradients` those of the inputs and parameters.
+
+    `finite`: whether the outputs are, whatever the gradients are. `args` and `kwargs` are the objects that the call
+    got, for looking them up in the frames of its error.
+    """
 
     stage: Stage
     error: BaseException | None = None
     progress: int = 0
     outputs: list[tuple[str, torch.Tensor]] = field(default_factory=list)
     gradients: list[torch.Tensor | None] = field(default_factory=list)
+    finite: bool = True
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 class _Progress(torch.overrides.TorchFunctionMode):
@@ -96,7 +103,7 @@ def attempt(built: Built, *, seed: int, seconds: float) -> Trial:
         return Trial("too_slow", error, progress.calls)
     except Exception as error:
         definite = DEFINITE_FAULTS.search(str(error)) is not None
-        return Trial("fault" if definite else "forward", error, progress.calls)
+        return Trial("fault" if definite else "forward", error, progress.calls, args=args, kwargs=kwargs)
     outputs = tensors(output)
     finite = all(bool(torch.isfinite(value).all()) for _, value in outputs if value.is_floating_point())
     named_outputs = [
@@ -127,6 +134,6 @@ def attempt(built: Built, *, seed: int, seconds: float) -> Trial:
         return Trial("fault" if definite else "backward", error, progress.calls)
     if all(value is None for value in gradients):
         return Trial("no_gradient", None, progress.calls)
-    finite = finite and all(bool(torch.isfinite(value).all()) for value in gradients if value is not None)
+    all_finite = finite and all(bool(torch.isfinite(value).all()) for value in gradients if value is not None)
     shown = [(path, value.detach()) for path, value in named_outputs]
-    return Trial("ok" if finite else "not_finite", None, progress.calls, shown, list(gradients))
+    return Trial("ok" if all_finite else "not_finite", None, progress.calls, shown, list(gradients), finite)

@@ -1,0 +1,197 @@
+"""Changes to arguments that need to know where a call failed: a missing argument, another kind of value, a structure.
+
+The argument is the one that the failing expression speaks of (`scene`); what it should be is told by what is done to
+it there: an attribute, a key, an unpacking, a call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from gradproof_probe.harness.arguments import Argument, Arguments, with_leaves
+from gradproof_probe.harness.guards import of_attribute
+from gradproof_probe.harness.repair import repairs
+from gradproof_probe.harness.scene import Scene
+from gradproof_probe.harness.structured import function_of_arity
+
+Spare = Callable[[str], Argument | None]
+MOST: Final = 14
+
+
+def frame_changes(scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """(changed arguments, why), the likeliest first; then what the message alone suggests, suspects before others."""
+    message = f"{type(scene.error).__name__}: {scene.error}"[:4000]
+    for rule in (_missing, _none_given, _attribute, _keyed, _called, _spread, _unpacked):
+        yield from rule(message, scene, spare)
+    listed = scene.leaves
+    order = {index: place for place, index in enumerate(scene.suspects)}
+    suggested: list[tuple[int, int, Arguments, str]] = []
+    for changed, why in repairs(message, listed):
+        if len(changed) != len(listed):
+            continue
+        touched = [order.get(index, len(order)) for index, leaf in enumerate(changed) if leaf != listed[index]]
+        suggested.append((min(touched, default=len(order)), len(suggested), changed, why))
+        if len(suggested) >= 48:
+            break
+    for _, _, changed, why in sorted(suggested, key=lambda item: item[:2]):
+        yield with_leaves(scene.arguments, changed), why
+
+
+def _with_leaf(scene: Scene, index: int, leaf: Argument) -> Arguments:
+    listed = scene.leaves
+    return with_leaves(scene.arguments, (*listed[:index], leaf, *listed[index + 1 :]))
+
+
+def _missing(message: str, scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(r"missing \d+ required (?:positional |keyword-only )?arguments?: (.*)", message)
+    if not match:
+        return
+    wanted = re.findall(r"[\"'](\w+)[\"']", match[1])
+    given = {argument.name for argument in scene.arguments}
+    extra = [argument for name in wanted if name not in given and (argument := spare(name)) is not None]
+    if extra:
+        yield (*scene.arguments, *extra), f"{', '.join(a.name for a in extra)} is needed"
+    last = next(
+        (argument for argument in reversed(scene.arguments) if argument.is_tensor and not argument.keyword), None
+    )
+    if last is not None and len(scene.arguments) < 8:
+        more = tuple(replace(last, name=name) for name in wanted[:4] or ["more"])
+        yield (*scene.arguments, *more), f"{', '.join(wanted)} missing: one argument more"
+
+
+def _none_given(message: str, scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """A parameter at its default None that turns out to be needed."""
+    if "None" not in message and not isinstance(scene.error, AssertionError | ValueError):
+        return
+    given = {argument.name for argument in scene.arguments}
+    seen: set[str] = set()
+    for failing in reversed(scene.frames):
+        for word in re.findall(r"[A-Za-z_]\w*", failing.text):
+            if word in given or word in seen or failing.frame.f_locals.get(word, word) is not None:
+                continue
+            seen.add(word)
+            extra = spare(word)
+            if extra is not None:
+                yield (*scene.arguments, extra), f"{word} is needed"
+    if isinstance(scene.error, ValueError):
+        for word in re.findall(r"[A-Za-z_]\w*", str(scene.error)):
+            if word not in given and word not in seen and (extra := spare(word)) is not None:
+                seen.add(word)
+                yield (*scene.arguments, extra), f"{word} is asked for"
+
+
+def _spoken_of(scene: Scene, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """Leaves whose name in some frame is the first group of a pattern in the failing text, innermost first."""
+    for failing in reversed(scene.frames):
+        for match in re.finditer(pattern, failing.text):
+            value = failing.frame.f_locals.get(match[1])
+            index = scene.leaf_of(value)
+            if index is None:
+                # Numbers have no identity: by name and value, the caller's name may be the same.
+                index = scene.leaf_named(match[1])
+                if index is not None and scene.objects[index] is not value:
+                    index = None
+            if index is not None:
+                yield index, match
+
+
+def _attribute(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    match = re.search(r"'(\w+)' object has no attribute '(\w+)'", message)
+    if not match:
+        return
+    name = match[2]
+    for index, _ in _spoken_of(scene, rf"\b(\w+)\.{name}\b"):
+        leaf = of_attribute(scene.leaves[index], name)
+        if leaf is not None:
+            yield _with_leaf(scene, index, leaf), f"{leaf.name} has .{name}"
+    if match[1] == "SimpleNamespace":
+        for changed in _grown(scene.arguments, name):
+            yield changed, f".{name} is read as well"
+    if name in ("is_integer", "lower", "split", "items", "keys", "append"):
+        texts = {"is_integer": "2.0", "lower": "'mean'", "split": "'a b'"}
+        for index in scene.suspects:
+            leaf = scene.leaves[index]
+            if name in texts and leaf.is_tensor:
+                yield _with_leaf(scene, index, replace(leaf, kind="literal", text=texts[name])), f"has .{name}"
+
+
+def _grown(arguments: Arguments, name: str) -> Iterator[Arguments]:
+    """An object, or one inside another, with one attribute more: a tensor as the others are."""
+    for place, argument in enumerate(arguments):
+        if not argument.is_structure:
+            continue
+        made: list[Argument] = []
+        if argument.kind == "object" and not argument.text and all(item.name != name for item in argument.items):
+            like = next((item for item in argument.items if item.is_tensor), Argument(name, shape=(2, 5, 8)))
+            made.append(replace(argument, items=(*argument.items, replace(like, name=name))))
+        made += [replace(argument, items=items) for items in _grown(argument.items, name)]
+        for grown in made:
+            yield (*arguments[:place], grown, *arguments[place + 1 :])
+
+
+def _keyed(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    if isinstance(scene.error, KeyError) and scene.error.args:
+        key = scene.error.args[0]
+        for place, argument in enumerate(scene.arguments):
+            if argument.kind == "dict" and isinstance(key, str):
+                like = next((item for item in argument.items if item.is_tensor), Argument(key, shape=(2, 5, 8)))
+                grown = replace(argument, items=(*argument.items, replace(like, name=key)))
+                yield (
+                    (*scene.arguments[:place], grown, *scene.arguments[place + 1 :]),
+                    f"the key {key!r} is read as well",
+                )
+        return
+    if not re.search(r"not str|string ind|only integers, slices|not subscriptable|must be integers", message):
+        return
+    for index, match in _spoken_of(scene, r"\b(\w+)\[\s*f?[\"'](\w+)[\"']\s*\]"):
+        leaf = scene.leaves[index]
+        inner = Argument(match[2], shape=leaf.shape if leaf.is_tensor and leaf.shape else (2, 5, 8))
+        yield _with_leaf(scene, index, replace(leaf, kind="dict", items=(inner,))), f"{leaf.name} is read by key"
+
+
+def _called(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    if "is not callable" in message:
+        for index, _ in _spoken_of(scene, r"\b(\w+)\("):
+            leaf = scene.leaves[index]
+            yield _with_leaf(scene, index, replace(leaf, kind="literal", text=function_of_arity(1))), "it is called"
+    match = re.search(r"takes (?:from \d+ to )?(\d+) positional arguments? but (\d+) (?:was|were) given", message)
+    if match or "tanh() takes" in message or "got an unexpected keyword argument" in message:
+        count = int(match[2]) if match else 2
+        for index, leaf in enumerate(scene.leaves):
+            if leaf.kind == "literal" and (leaf.text == "torch.tanh" or leaf.text.startswith("lambda")):
+                changed = replace(leaf, text=function_of_arity(max(count, 2)))
+                if changed != leaf:
+                    yield _with_leaf(scene, index, changed), "a function of more arguments"
+
+
+def _spread(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """`f(*args, **kwargs)` with an argument: nothing in it is the simplest that fits."""
+    match = re.search(r"after (\*{1,2}) must be (?:a mapping|an iterable)", message)
+    for index in scene.suspects if match else ():
+        text = "{}" if match is not None and match[1] == "**" else "()"
+        yield _with_leaf(scene, index, replace(scene.leaves[index], kind="literal", text=text)), "it is spread"
+
+
+def _unpacked(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """An argument that is unpacked, looped over or indexed as a list is."""
+    count = re.search(r"values to unpack \(expected (?:at least )?(\d+)", message)
+    number = re.search(r"'(?:float|int|NoneType|bool)' object is not (?:iterable|subscriptable)|non-iterable", message)
+    lengths = re.search(r"has no len\(\)", message)
+    if not (count or number or lengths):
+        return
+    failing = scene.frames[-1].text if scene.frames else ""
+    if count and re.search(r"\.shape|\.size\(", failing):
+        return
+    targets = re.match(r"\s*(?:for )?\(?([\w, ()]+?)\)?\s*(?:=|in)\s", failing)
+    size = int(count[1]) if count else (targets[1].count(",") + 1 if targets else 2)
+    for index in scene.suspects[:3]:
+        leaf = scene.leaves[index]
+        part = Argument(leaf.name, shape=leaf.shape if leaf.is_tensor and leaf.shape else (2, 5, 8))
+        items = tuple(replace(part, name=f"{leaf.name}[{place}]") for place in range(min(size, 8)))
+        yield _with_leaf(scene, index, replace(leaf, kind="tuple", items=items)), f"{leaf.name} is unpacked"
+        if number:
+            text = f"({', '.join(['2'] * size)})"
+            yield _with_leaf(scene, index, replace(leaf, kind="literal", text=text)), f"{leaf.name} is unpacked"
