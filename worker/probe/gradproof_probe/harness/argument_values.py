@@ -5,6 +5,7 @@ Gives expressions and why; runs nothing except through `instances`, by which a c
 
 from __future__ import annotations
 
+import ast
 import collections.abc
 import enum
 import inspect
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.harness.mined_values import values_named
+from gradproof_probe.harness.mined_values import EMPTY, calls_of, values_named
 from gradproof_probe.harness.names import constructor_value
 from gradproof_probe.harness.objects import classes_with, concrete, layer_with, namespace, reference
 from gradproof_probe.harness.usage import Usage, unwrapped
@@ -93,6 +94,9 @@ class ArgumentValues:
         if annotation is parameter.empty or not annotated or self._mined_instead(annotation):
             yield from self._by_usage(name, usage)
         yield from annotated
+        if annotation in (int, float):
+            yield from self._mined(name)
+            return
         yield from self._by_text(parameter)
         by_name = constructor_value(name)
         if by_name is not None:
@@ -199,6 +203,7 @@ class ArgumentValues:
     def _by_usage(self, name: str, usage: Usage) -> Iterator[Choice]:
         options = [option for option in usage.options if option != "" and isinstance(option, str | bool | enum.Enum)]
         by_name = constructor_value(name)
+        yield from self._converted(usage)
         plain_number = bool(usage.number) and not usage.sequence and not usage.own_attributes
         if options and not (plain_number and by_name is not None and is_number(by_name)):
             yield from self._options(options)
@@ -229,6 +234,17 @@ class ArgumentValues:
                 by_name if by_name is not None and is_number(by_name) else "8", "usage" if not by_name else "names"
             )
 
+    def _converted(self, usage: Usage) -> Iterator[Choice]:
+        """Where a class is made of nothing but this value: what the repository makes that class of."""
+        for cls in usage.converted if self.scope.root is not None else ():
+            for arguments in calls_of(self.scope.root, cls.__name__):
+                call = ast.parse(f"f{arguments}", mode="eval").body
+                if not (isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords):
+                    continue
+                text = ast.unparse(call.args[0])
+                if text not in EMPTY and not any(int(number) > 64 for number in re.findall(r"\d+", text)):
+                    yield Choice(text, "values")
+
     def _options(self, options: list[Any]) -> Iterator[Choice]:
         for option in options:
             text = reference(option, self.scope.names) if isinstance(option, enum.Enum) else repr(option)
@@ -245,11 +261,9 @@ class ArgumentValues:
         if self.scope.root is None:
             return
         for text in values_named(self.scope.root, name):
-            is_text = text[:1] in "'\""
-            if (kind is str) == is_text or (kind is None and not is_text):
-                number = text.lstrip("-").replace(".", "", 1).isdigit()
-                if not number or abs(float(text)) <= 64:
-                    yield Choice(text, "values")
+            asked = (kind is str) == (text[:1] in "'\"")
+            if asked and (not is_number(text) or 0 < float(text) <= 64):
+                yield Choice(text, "values")
 
     def _sequences(self, name: str, usage: Usage, item: Any, brackets: str) -> Iterator[Choice]:
         single, inner = singular(name), usage.item or Usage()
@@ -263,8 +277,8 @@ class ArgumentValues:
             texts = [text] * length
         yield Choice(_bracketed(texts, brackets), found_by)
         if usage.length is None:
-            yield Choice(_bracketed([text] * 3, brackets), found_by)
-            yield Choice(_bracketed([text], brackets), found_by)
+            for other in (3, 1, 4, 6):
+                yield Choice(_bracketed([text] * other, brackets), found_by)
         if len(set(texts)) > 1:
             yield Choice(_bracketed([text] * length, brackets), found_by)
 
@@ -289,7 +303,8 @@ class ArgumentValues:
         wanted = usage.own_attributes
         base = torch.nn.Module if module else object
         if self.depth > 0:
-            for cls in classes_with(self.scope.package, wanted, base, excluding=self.scope.target):
+            scope = self.scope
+            for cls in classes_with(scope.package, wanted, base, excluding=scope.target, names=scope.names):
                 yield from (Choice(text, "usage") for text in self.scope.instances(cls, self.depth - 1))
         if self.depth >= 0:
             fields = {key: self._field(key, inner) for key, inner in list(wanted.items())[:_OBJECT_FIELDS]}

@@ -577,7 +577,8 @@ def _is_member(value: Any) -> bool:
 
 def _candidates(value: Any, asked: list[Any]) -> Iterator[Any]:
     seen: list[Any] = []
-    for candidate in (*_fitting(value, asked), *_near(value)):
+    extremes = [item for item in asked if type(item) is type(value) and item in (0, 1, -1)]
+    for candidate in (*_fitting(value, asked), *_near(value), *extremes):
         if not any(candidate is other or (type(candidate) is type(other) and candidate == other) for other in seen):
             seen.append(candidate)
             yield candidate
@@ -600,7 +601,7 @@ def _near(value: Any) -> Iterator[Any]:
         start = value if isinstance(value, int) and abs(value) < 4096 else 8
         around = [*range(max(2, start - 32), start + 33), *(start * factor for factor in (2, 3, 4, 8))]
         yield from sorted(around, key=lambda number: abs(number - start))
-        yield from (64, 128, 256, 1, 0, -1)
+        yield from (64, 128, 256, 1)
     elif isinstance(value, float):
         yield from (0.5, 0.1, 0.9, 2.0, 1.0, 0.0, -1.0, value / 2, value * 2)
     elif isinstance(value, list | tuple) and value:

@@ -22,6 +22,7 @@ from gradproof_probe.harness.conditions import Answer, Change, UnknownValueError
 from gradproof_probe.harness.constructor_parameters import KnownParameter
 from gradproof_probe.harness.objects import reference
 from gradproof_probe.harness.raised_conditions import frames_of, guards
+from gradproof_probe.harness.sources import tree_of
 from gradproof_probe.harness.usage import Usage, initialiser
 
 if TYPE_CHECKING:
@@ -66,11 +67,27 @@ class ConstructorRepair:
             if names:
                 values = {name: self._value(name) for name in names}
                 yield self._with(tree, values), f"{', '.join(names)} also asked for", "repair"
+                prefixed = {f"{prefix}{name}": text for prefix in self._prefixes() for name, text in values.items()}
+                if prefixed:
+                    yield self._with(tree, prefixed), f"{', '.join(names)} also asked for, with a prefix", "repair"
         match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
         if match and match[1] in given:
             fewer = copy.deepcopy(tree)
             fewer.keywords = [k for k in fewer.keywords if k.arg != match[1]]
             yield ast.unparse(fewer), f"{match[1]} not known", "repair"
+
+    def _prefixes(self) -> list[str]:
+        """Texts such as `enc_` in the module: keyword arguments by this beginning go to a part of the model."""
+        tree = tree_of(str(getattr(self.owner.shared.module, "__file__", "")))
+        found: dict[str, None] = {}
+        for node in ast.walk(tree) if tree is not None else ():
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and re.fullmatch(r"[a-z]{2,12}_", node.value)
+            ):
+                found[node.value] = None
+        return list(found)[:4]
 
     def _value(self, name: str) -> str:
         known = self.owner.parameter(name)
@@ -192,6 +209,12 @@ class ConstructorRepair:
 
     def _inside(self, change: Change, steps: list[str | int], current: ast.expr | None, value: Any) -> Iterator[str]:
         """A part of an argument: an item of a sequence, an attribute or key of an object that we made."""
+        if change.relation == "instance" and {tuple, list} & {*change.value} and isinstance(steps[0], int):
+            # An item that should itself be a sequence; the others are like it.
+            if isinstance(current, ast.Tuple | ast.List) and len(steps) == 1:
+                pairs = [ast.List([item, item], ast.Load()) for item in current.elts]
+                yield ast.unparse(ast.Tuple([*pairs], ast.Load()))
+            return
         if change.relation != "equals" or len(steps) != 1:
             return
         step, text = steps[0], self._written(change.value, None)
@@ -206,17 +229,14 @@ class ConstructorRepair:
                 kind = ast.List if isinstance(value, list) else ast.Tuple
                 yield ast.unparse(kind(items, ast.Load()))
         elif isinstance(step, str) and isinstance(current, ast.Call):
-            yield self._with(current, {step: text})
+            match current.func:
+                case ast.Call(func=ast.Name(id="type"), args=[name, bases, ast.Dict() as fields]):  # made by layer_with
+                    made = ast.Call(ast.Name("type", ast.Load()), [name, bases, _with_key(fields, step, new)], [])
+                    yield ast.unparse(ast.Call(made, current.args, current.keywords))
+                case _:
+                    yield self._with(current, {step: text})
         elif isinstance(step, str) and isinstance(current, ast.Dict):
-            changed = copy.deepcopy(current)
-            kept = [
-                (k, v)
-                for k, v in zip(changed.keys, changed.values, strict=True)
-                if not (isinstance(k, ast.Constant) and k.value == step)
-            ]
-            changed.keys = [*(k for k, _ in kept), ast.Constant(step)]
-            changed.values = [*(v for _, v in kept), new]
-            yield ast.unparse(changed)
+            yield ast.unparse(_with_key(current, step, new))
 
     def _given(self, name: str) -> Iterator[str]:
         known = self.owner.parameter(name)
@@ -268,9 +288,19 @@ class ConstructorRepair:
         for name in suspects:
             known = self.owner.parameter(name)
             own = [c.expression for c in self.owner.choices(known)[:3]] if known is not None else []
-            for value in dict.fromkeys((*own, *values)):
+            is_object = known is not None and (known.usage.layer or bool(known.usage.own_attributes))
+            for value in dict.fromkeys((*own, *(() if is_object else values))):
                 if given.get(name) != value:
                     yield self._with(tree, {name: value}), f"{name}={value} after {type(error).__name__}", "repair"
+
+
+def _with_key(mapping: ast.Dict, key: str, value: ast.expr) -> ast.Dict:
+    kept = [
+        (k, v)
+        for k, v in zip(mapping.keys, mapping.values, strict=True)
+        if not (isinstance(k, ast.Constant) and k.value == key)
+    ]
+    return ast.Dict([*(k for k, _ in kept), ast.Constant(key)], [*(v for _, v in kept), value])
 
 
 def _said(change: Change) -> str:

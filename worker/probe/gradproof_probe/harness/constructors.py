@@ -149,6 +149,8 @@ class Constructors:
         shrunken = {**first, **{p.name: value for p in self.parameters if (value := _shrink(p.parameter))}}
         found_by = _costliest(best.values())
         weak = any(choice.weak or choice.found_by == "values" for choice in best.values())
+        if issubclass(self.cls, tuple | list | dict | str):
+            yield from self._mined()  # without arguments it would be empty
         if not self.required:
             yield {}, "constructor defaults", "defaults"
             yield shrunken, "constructor defaults, large sizes made small", "defaults"

@@ -25,6 +25,7 @@ PARSED: Final = 40  # files parsed for one question
 PARSING_S: Final = 1.5  # of this process's own time, for all questions together
 MOST_VALUES: Final = 8
 LONGEST: Final = 160  # characters of a value
+EMPTY: Final = frozenset({"None", "''", "()", "[]", "{}"})  # given often, and nothing can be computed with them
 _BESIDE: Final = ("tests", "test", "examples", "docs", "doc", "scripts", "benchmarks")
 
 
@@ -157,7 +158,7 @@ def _given(node: ast.AST, name: str) -> Iterator[str]:
             return
     for value in values:
         text = literal(value)
-        if text is not None and text != "None":
+        if text is not None and text not in EMPTY:
             yield text
 
 

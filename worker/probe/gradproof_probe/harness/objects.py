@@ -75,15 +75,17 @@ def _attributes_of(cls: type) -> frozenset[str]:
     return frozenset(found)
 
 
-def classes_with(package: str, attributes: Iterable[str], base: type, *, excluding: type | None) -> list[type]:
-    """Concrete classes of the package that have all the attributes, those with the fewest others first."""
+def classes_with(
+    package: str, attributes: Iterable[str], base: type, *, excluding: type | None, names: Mapping[str, Any]
+) -> list[type]:
+    """Concrete classes of the package that have all the attributes: those at hand first, then with few others."""
     wanted = frozenset(attributes)
     fitting = []
     for cls in classes_of(package):
         related = excluding is not None and (issubclass(cls, excluding) or issubclass(excluding, cls))
         if issubclass(cls, base) and not related and not inspect.isabstract(cls) and wanted <= attributes_of(cls):
             fitting.append(cls)
-    fitting.sort(key=lambda cls: (len(attributes_of(cls)), cls.__qualname__))
+    fitting.sort(key=lambda cls: (names.get(cls.__name__) is not cls, len(attributes_of(cls)), cls.__qualname__))
     return fitting[:MOST_CLASSES]
 
 

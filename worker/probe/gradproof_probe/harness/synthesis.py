@@ -172,7 +172,8 @@ def _module(search: Search) -> Found | None:
             if DEFINITE_FAULTS.search(str(error.cause)):
                 recipe = Recipe("synthesised", "C", candidate.expression, (), candidate.provenance)
                 return Found(replace(recipe, found_by=candidate.found_by), Trial("fault", error.cause))
-            search.constructor_error = error.cause
+            if not isinstance(search.constructor_error, MissingDependencyError):  # what is tried after it is worse
+                search.constructor_error = error.cause
             constructors.failed(candidate, error.cause)
             continue
         assert instance is not None

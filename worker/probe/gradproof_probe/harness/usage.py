@@ -45,6 +45,7 @@ class Usage:
     keys: dict[str, Usage] = field(default_factory=dict)
     attributes: dict[str, Usage] = field(default_factory=dict)
     called: int | None = None  # the number of arguments that it is called with
+    tested_callable: bool = False  # `d() if callable(d) else d`: it may as well be a plain value
     factory: bool = False  # called while constructing: a class or a function that makes layers
     layer: bool = False  # kept as a module: called or iterated as one after construction
     classes: tuple[type, ...] = ()
@@ -52,6 +53,7 @@ class Usage:
     may_be_none: bool = False
     divisors: set[str] = field(default_factory=set)
     same_length: set[str] = field(default_factory=set)
+    converted: tuple[type, ...] = ()  # classes of the package that take it as their only argument
 
     def merge(self, other: Usage, depth: int = 0) -> None:
         if depth > DEPTH or other is self:
@@ -67,6 +69,7 @@ class Usage:
         self.factory |= other.factory
         self.layer |= other.layer
         self.classes = (*self.classes, *(c for c in other.classes if c not in self.classes))
+        self.converted = (*self.converted, *(c for c in other.converted if c not in self.converted))
         self.tensor |= other.tensor
         self.may_be_none |= other.may_be_none
         for mine, theirs in ((self.keys, other.keys), (self.attributes, other.attributes)):
@@ -169,6 +172,9 @@ class _Reader:
                 for method in self._methods():
                     self.known = dict(kept)
                     self._visit_body(method)
+        for usage in self.result.of.values():
+            if usage.tested_callable:
+                usage.called, usage.factory, usage.layer = None, False, False
         return self.result
 
     def _methods(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -416,7 +422,8 @@ class _Reader:
             else:
                 used.layer = True
             return
-        if isinstance(node.func, ast.Name) and self._builtin(node.func.id, node.args):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if (isinstance(node.func, ast.Name) or name in ("isfunction", "ismethod")) and self._builtin(name, node.args):
             return
         kwargs = self.result.kwargs
         if isinstance(node.func, ast.Attribute) and kwargs is not None and ast.unparse(node.func.value) == kwargs:
@@ -436,6 +443,8 @@ class _Reader:
                 self._spread(argument.value, callee, names[index:])
                 break
             if (used := self._of(argument)) is not None:
+                if isinstance(callee, type) and len(given) + len(node.keywords) == 1:
+                    _convert(used, callee)
                 self._passed(used, callee, names[index] if index < len(names) else None)
         explicit = frozenset({*names[: len(given)], *(k.arg for k in node.keywords if k.arg)})
         for keyword in node.keywords:
@@ -470,8 +479,8 @@ class _Reader:
             value = self._value(arguments[1])
             classes = value if isinstance(value, tuple) else (value,)
             first.classes = (*first.classes, *(c for c in classes if isinstance(c, type) and c not in first.classes))
-        elif name == "callable" and first is not None:
-            first.called = first.called or 0
+        elif name in ("callable", "isfunction", "ismethod") and first is not None:
+            first.tested_callable = True
         elif name == "getattr" and len(arguments) > 1 and (key := self._of(arguments[1])) is not None:
             owner = self._value(arguments[0])
             usual = [n for n in ("relu", "ReLU", "gelu", "tanh", "mean", "Linear") if hasattr(owner, n)]
@@ -571,6 +580,12 @@ def positional_parameters(callee: Any, *, every: bool = False) -> list[inspect.P
         parameters = parameters[1:]
     packed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p for p in parameters if p.kind not in packed and (every or p.kind is not p.KEYWORD_ONLY)]
+
+
+def _convert(used: Usage, cls: type) -> None:
+    """`Notation(text)`: whatever makes a `Notation` will do."""
+    if cls.__module__.partition(".")[0] not in ("torch", "builtins") and not issubclass(cls, torch.nn.Module):
+        used.converted = (*used.converted, *((cls,) if cls not in used.converted else ()))
 
 
 def _by_torch(used: Usage, callee: Any, name: str | None) -> None:
