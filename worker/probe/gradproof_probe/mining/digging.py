@@ -96,7 +96,7 @@ class _Excavation:
                 deadline=lambda: min(self._until, self._block_until),
                 on_line=self._hear,
             )
-            if end.clean:
+            if end.clean and len(self._document.blocks) - 1 in self._outcomes:
                 break
             self._outcomes[self._running] = {
                 "outcome": "timed_out" if end.how == "timed_out" else "raised",

@@ -64,7 +64,8 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 def _literal(tensor: torch.Tensor) -> str:
     values = tensor.double().tolist() if tensor.is_floating_point() else tensor.tolist()
-    return f"torch.tensor({_numbers(values)}{_dtype(tensor)})"
+    implied = tensor.dtype in (torch.int64, torch.bool)
+    return f"torch.tensor({_numbers(values)}{'' if implied else _dtype(tensor)})"
 
 
 def _numbers(value: Any) -> str:
@@ -231,18 +232,19 @@ def _by_range(tensor: torch.Tensor, shape: Shape) -> str:
     if tensor.numel() <= LITERALS and low != high and _typed_in(values):
         # Numbers that somebody chose (boxes, points, camera matrices): near them, zeros where zeros were.
         return f"{_literal(tensor.float())} * (1 + 0.05 * torch.rand({shape}))"
+    if low == high and low not in (0, 1):
+        return f"{low:.3g} * (0.9 + 0.2 * torch.rand({shape}))"
     if low >= 0 and high <= 1:
-        return f"torch.rand({shape})" if low != high or high < 1 or not shape else f"torch.rand({shape}) + 0.5"
-    if low >= 0 or (high <= 0 and low != high) or tensor.numel() == 1:
-        width = high - low if high > low else abs(high) or 1.0
-        return f"{low:.3g} + {width:.3g} * torch.rand({shape})" if low else f"{width:.3g} * torch.rand({shape})"
+        return f"torch.rand({shape})" if low < 1 or shape else f"torch.rand({shape}) + 0.5"
+    if low >= 0 or high <= 0:
+        return f"{low:.3g} + {high - low:.3g} * torch.rand({shape})" if low else f"{high:.3g} * torch.rand({shape})"
     if low >= -1 and high <= 1 and high - low > 1 and tensor.numel() > 16:
         return f"(2 * torch.rand({shape}) - 1)"
     mean, spread = float(values.mean()), float(values.std()) if values.numel() > 1 else 1.0
-    if 0.3 < spread < 3 and abs(mean) < 3 * spread:
+    if abs(mean) < spread and 0.2 < spread < 5:
         return f"torch.randn({shape})"
-    around = f"{mean:.3g} + " if abs(mean) > 0.1 * spread else ""
-    return f"{around}{spread or 1.0:.3g} * torch.randn({shape})"
+    around = f"{mean:.3g} + " if abs(mean) > 0.5 * spread else ""
+    return f"{around}{spread:.2g} * torch.randn({shape})"
 
 
 def _typed_in(values: torch.Tensor) -> bool:

@@ -33,6 +33,7 @@ CALLS: Final = 12  # recorded calls of one target that are kept to be tried
 IMPORT_S: Final = 30.0
 RESTARTS: Final = 3  # of a process that others are forked from
 STAND_INS: Final = 12
+MANY: Final = 4096  # elements up to which dimensions of more than one are worth their time
 INPUTS: Final = 64
 EXPRESSION: Final = 4000  # characters
 OUTCOMES: Final = ("ran", "raised", "timed_out", "skipped")
@@ -206,14 +207,10 @@ class _Session:
             self.say({"type": "mined", "target": target, "recipe": recipe})
 
 
-def cost(call: dict[str, Any]) -> tuple[int, int, int]:
-    """Calls with floating inputs before others, small before large, short before long."""
-    elements = call.get("elements")
-    return (
-        0 if call.get("floats") else 1,
-        elements if isinstance(elements, int) else 0,
-        len(json.dumps(call["forms"])),
-    )
+def cost(call: dict[str, Any]) -> tuple[int, ...]:
+    """Calls with floating inputs before others, small ones before large ones, of those the short ones first."""
+    elements, single = (call[key] if isinstance(call.get(key), int) else 0 for key in ("elements", "single"))
+    return (0 if call.get("floats") else 1, int(elements > MANY), single, elements, len(json.dumps(call["forms"])))
 
 
 def _recipe(value: Any) -> dict[str, Any] | None:

@@ -41,6 +41,7 @@ class Call:
     inside: str | None
     floats: int
     elements: int
+    single: int  # dimensions of size one, in which a mistake about that dimension can't be seen
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -50,6 +51,7 @@ class Call:
             "inside": self.inside,
             "floats": self.floats,
             "elements": self.elements,
+            "single": self.single,
         }
 
 
@@ -218,7 +220,10 @@ class Recorder:
         seen.signatures.add(signature)
         floating = _floating(arguments)
         elements = sum(tensor.numel() for tensor in floating)
-        self._heard(Call(target, kind, tuple(dict.fromkeys(forms)), self._enclosing(frame), len(floating), elements))
+        single = sum(size == 1 for tensor in floating for size in tensor.shape[1:])
+        self._heard(
+            Call(target, kind, tuple(dict.fromkeys(forms)), self._enclosing(frame), len(floating), elements, single)
+        )
 
     def _forms(
         self, target: str, arguments: Arguments, construction: Arguments | None

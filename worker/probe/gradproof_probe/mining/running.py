@@ -10,6 +10,7 @@ import ast
 import contextlib
 import gc
 import importlib
+import inspect
 import linecache
 import os
 import resource
@@ -25,6 +26,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import torch
+import torch.utils.checkpoint
 
 from gradproof_probe.harness.trial import TrialTimeoutError, time_limit
 from gradproof_probe.importing import describe_error
@@ -37,6 +39,9 @@ from gradproof_probe.seeding import reseed
 
 STATEMENT_S: Final = 8.0
 MEMORY: Final = 4 * 2**30  # bytes on top of what is mapped already; a README's full size may want more, and is refused
+CHECKPOINT_OPTIONS: Final = frozenset(
+    {"use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"}
+)
 DATA_ERRORS: Final = (FileNotFoundError, ConnectionError, TimeoutError, socket.gaierror, EOFError)
 
 Tell = Callable[[dict[str, Any]], None]
@@ -52,12 +57,14 @@ def settle_in(home: Path) -> None:
     os.chdir(home)
     os.environ["TMPDIR"] = os.environ["HOME"] = str(home)
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", MPLBACKEND="Agg", WANDB_MODE="disabled")
+    sys.dont_write_bytecode = True
     warnings.simplefilter("ignore")
     time.sleep = _no_sleep  # type: ignore[assignment]
     # Refused at once: retries of a download would use up the budget.
     socket.getaddrinfo = _no_network
     socket.create_connection = _no_network
     torch.compile = _not_compiled
+    _leave_the_compiler_alone()
     with contextlib.suppress(Exception):
         torch.jit._state.disable()
     with contextlib.suppress(OSError, ValueError):
@@ -77,6 +84,25 @@ def _no_network(*_: Any, **__: Any) -> Any:
 
 def _not_compiled(model: Any = None, **_: Any) -> Any:
     return (lambda function: function) if model is None else model
+
+
+def _leave_the_compiler_alone() -> None:
+    """The first optimizer and the first checkpoint import torch's compiler, three seconds each time, to evade it."""
+    torch.utils.checkpoint.checkpoint = _called_plainly
+    optimizer = torch.optim.Optimizer
+    for name, value in list(vars(optimizer).items()):
+        if inspect.isfunction(value) and inspect.unwrap(value) is not value:
+            setattr(optimizer, name, inspect.unwrap(value))
+    for kind in optimizer.__subclasses__():
+        kind.step = _no_step
+
+
+def _called_plainly(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    return function(*args, **{name: value for name, value in options.items() if name not in CHECKPOINT_OPTIONS})
+
+
+def _no_step(_optimizer: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+    return None if closure is None else closure()
 
 
 def _mapped() -> int:
