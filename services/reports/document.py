@@ -202,6 +202,9 @@ class TargetInfo(Document):
     not_run_reason: str | None = Field(default=None, description="why no check could run, in a few stable words")
     not_run_detail: str = Field(default="", description="the sentence behind not_run_reason")
     checks: list[CheckInfo]
+    duration_s: float | None = Field(
+        default=None, description="seconds from its import to its last check; null where nobody measured it"
+    )
     reused: bool = Field(
         default=False, description="found out by an earlier run, and nothing that it rests on has changed since"
     )

@@ -128,7 +128,9 @@ def test_what_has_not_changed_is_not_run_again(directory: Path, capfd: pytest.Ca
     assert first["tool"]["torch_imports"] >= 1
     assert second["tool"]["torch_imports"] == 0
     assert [target["reused"] for target in second["targets"]] == [True, True]
-    assert [{**target, "reused": False} for target in second["targets"]] == first["targets"]
+    told = [{**target, "reused": False, "duration_s": None} for target in first["targets"]]
+    assert [{**target, "reused": False, "duration_s": None} for target in second["targets"]] == told
+    assert all(target["duration_s"] > 0 for target in first["targets"])
     assert second["findings"] == first["findings"]
 
     (directory / "changed.py").write_text(SINGULAR.replace("-2, -1", "-1, -2"))

@@ -9,7 +9,14 @@ from __future__ import annotations
 from worker.execution.batch import Batch, BatchJob, BatchOutcome, Call, Unfinished
 from worker.execution.command import probe_directory
 from worker.execution.examples import Examples, ExamplesOutcome, run_examples
-from worker.execution.messages import CheckMessage, HarnessMessage, Message, ReadyMessage, TargetFinishedMessage
+from worker.execution.messages import (
+    CheckMessage,
+    HarnessMessage,
+    Message,
+    ReadyMessage,
+    TargetFinishedMessage,
+    TargetStartedMessage,
+)
 from worker.execution.run import run_batch
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "Message",
     "ReadyMessage",
     "TargetFinishedMessage",
+    "TargetStartedMessage",
     "Unfinished",
     "probe_directory",
     "run_batch",

@@ -53,6 +53,7 @@ from worker.execution import (
     HarnessMessage,
     Message,
     TargetFinishedMessage,
+    TargetStartedMessage,
     Unfinished,
     run_batch,
     run_examples,
@@ -184,6 +185,8 @@ class _Runs:
         )
         self._reused: set[str] = set()
         self._harness: dict[str, Harness] = {}
+        self._begun: dict[str, float] = {}
+        self._took: dict[str, float] = {}
         self._not_run: dict[str, tuple[str, str]] = {}
         self._checks: dict[str, list[CheckInfo]] = {job: [] for job in self._targets}
         self._calls: Mapping[str, Sequence[Call]] = {}
@@ -305,6 +308,7 @@ class _Runs:
                 not_run_detail=self._not_run.get(job, (None, ""))[1],
                 checks=tuple(self._checks[job]),
                 reused=job in self._reused,
+                duration_s=self._took.get(job),
             )
             for job, target in self._targets.items()
         )
@@ -397,7 +401,10 @@ class _Runs:
                         self._targets[job] = replace(self._targets[job], kind=TargetKind(kind))
                 case CheckMessage(job=job, result=result):
                     self._checks[job].append(check_info(result))
+                case TargetStartedMessage(job=job):
+                    self._begun[job] = time.monotonic()
                 case TargetFinishedMessage(job=job):
+                    self._took[job] = round(time.monotonic() - self._begun.get(job, time.monotonic()), 3)
                     self._progress.step(self._label(job))
                 case _:
                     pass
