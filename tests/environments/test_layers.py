@@ -165,3 +165,20 @@ def test_configuration_of_the_repository_does_not_reach_the_installer(
     (source / "pyproject.toml").write_text("[tool.uv]\nno-such-key = 1\n")
     monkeypatch.chdir(source)
     assert built(source, settings_of(tmp_path)).packages == ("dep-y==2.0",)
+
+
+def test_what_was_built_for_another_build_of_torch_is_left_out(tmp_path: Path, index: Path) -> None:
+    def compiled(library: bytes) -> bytes:
+        return b"\x7fELF\x00libc10.so\x00" + library + b"\x00more"
+
+    write_wheel(
+        index, "other_ops", "1.0", {"other_ops/_C.so": compiled(b"libtorch_elsewhere.so"), "other_ops/x.py": ""}
+    )
+    write_wheel(index, "same_ops", "1.0", {"same_ops/_C.so": compiled(b"libtorch.so")})
+    layer = built(repository(tmp_path, "other-ops", "same-ops"), settings_of(tmp_path))
+    assert layer.packages == ("same-ops==1.0",)
+    (refused,) = layer.refused
+    assert refused.text == "other-ops==1.0"
+    assert "libtorch_elsewhere.so" in refused.reason
+    assert layer.packages_at is not None
+    assert not list(layer.packages_at.glob("other_ops/*"))

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from packaging.requirements import Requirement
 from uv import find_uv_bin
 
 from worker.environments.errors import EnvironmentBuildError
+from worker.environments.fitting import remove_unfit
 from worker.environments.installed import Installed
 
 _LOOKS_EVERY_S: Final = 0.5
@@ -50,10 +51,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The packages of a layer, pinned, and those that the interpreter keeps as they are."""
+    """The packages of a layer, pinned, and those that the interpreter keeps as they are.
+
+    `unfit` are packages that were left out in the end, each with the reason.
+    """
 
     packages: tuple[str, ...]
     kept: tuple[str, ...]
+    unfit: Mapping[str, str]
 
 
 def uv_executable() -> Path | None:
@@ -72,14 +77,16 @@ def build_layer(
     wanted = [text for text in requirements if Requirement(text).name not in _TORCH]
     kept = _kept(requirements, installed)
     packages = work.resolved(wanted, installed) if wanted else ()
+    unfit: dict[str, str] = {}
     if packages:
         work.install(packages)
         (into / ".lock").unlink(missing_ok=True)  # uv's own
         brought = sorted(_NEVER & {entry.name.partition(".")[0] for entry in into.iterdir()})
         if brought:
             raise EnvironmentBuildError(f"a wheel brings its own {brought[0]}")
+        unfit = remove_unfit(into, installed.libraries)
     _make_read_only(into)
-    return Built(packages, kept)
+    return Built(tuple(pin for pin in packages if pin not in unfit), kept, unfit)
 
 
 def _kept(requirements: Iterable[str], installed: Installed) -> tuple[str, ...]:

@@ -16,22 +16,27 @@ from worker.environments.errors import EnvironmentBuildError
 
 _WITHIN_S: Final = 60
 _QUESTION: Final = """
-import importlib.metadata, json, re, sys
-found = {}
+import importlib.metadata, importlib.util, json, os, re, sys
+found, libraries = {}, []
 for item in importlib.metadata.distributions():
     name = item.metadata["Name"]
     if name:
         found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), item.version)
-print(json.dumps({"python": "%d.%d.%d" % sys.version_info[:3], "packages": found}))
+spec = importlib.util.find_spec("torch")
+if spec is not None and spec.origin:
+    libraries = os.listdir(os.path.join(os.path.dirname(spec.origin), "lib"))
+version = "%d.%d.%d" % sys.version_info[:3]
+print(json.dumps({"python": version, "packages": found, "libraries": libraries}))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A Python version, and the version of each package by its normalised name."""
+    """A Python version, the version of each package by its normalised name, and the libraries of torch."""
 
     python: str
     packages: tuple[tuple[str, str], ...]
+    libraries: frozenset[str] = frozenset()
 
     @property
     def torch(self) -> str | None:
@@ -55,6 +60,7 @@ def _asked(interpreter: Path, _changed: int) -> Installed:
             env={}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_WITHIN_S, check=True,
         )  # fmt: skip
         found = json.loads(answer.stdout)
-        return Installed(str(found["python"]), tuple(sorted(dict(found["packages"]).items())))
+        packages = tuple(sorted(dict(found["packages"]).items()))
+        return Installed(str(found["python"]), packages, frozenset(map(str, found["libraries"])))
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         raise EnvironmentBuildError(f"{interpreter} does not say which packages it has") from error

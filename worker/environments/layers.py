@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 _REMEMBERED_S: Final = 600.0
 # How the digest is made; raise it when layers are built differently.
-_RECIPE: Final = "1"
+_RECIPE: Final = "2"
 # Layers that nobody used for longest go first.
 _MOST_LAYERS: Final = 40
 
@@ -108,7 +108,7 @@ class _Layers:
                 wanted.requirements, packages, interpreter=self._interpreter, installed=installed, bounds=self._bounds
             )
             shutil.rmtree(building / "packages.scratch", ignore_errors=True)
-            told = {"packages": built.packages, "kept": built.kept}
+            told = {"packages": built.packages, "kept": built.kept, "unfit": dict(built.unfit)}
             (building / "layer.json").write_text(json.dumps(told), encoding="utf-8")
             building.rename(place)
         except EnvironmentBuildError as error:
@@ -149,11 +149,12 @@ def _known(place: Path, wanted: Wanted) -> Layer | None:
     try:
         told = json.loads((place / "layer.json").read_bytes())
         packages, kept = tuple(map(str, told["packages"])), tuple(map(str, told["kept"]))
+        unfit = tuple(Refused(str(name), "a wheel", str(reason)) for name, reason in dict(told["unfit"]).items())
     except (OSError, ValueError, KeyError, TypeError):
         return None
     with contextlib.suppress(OSError):
         (place / "layer.json").touch()
-    return Layer(place.name, place / "packages" if packages else None, packages, kept, wanted.refused)
+    return Layer(place.name, place / "packages" if packages else None, packages, kept, (*unfit, *wanted.refused))
 
 
 @contextlib.contextmanager
