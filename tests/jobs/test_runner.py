@@ -65,6 +65,25 @@ class Deadly(torch.autograd.Function):
         return grad_output
 """
 
+README = """```python
+from odd import Odd
+import torch
+Odd({"width": 5, "depth": {"inner": 3}})(torch.randn(2, 5))
+```
+"""
+
+ODD = """
+import torch
+
+
+class Odd(torch.nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(settings["width"], settings["depth"]["inner"]))
+
+    def forward(self, x):
+        return x @ self.weight
+"""
 
 SLOW = """
 import time
@@ -128,6 +147,24 @@ def test_one_doorbell_does_all_there_is_to_do(
     assert not report.gate.passed
     assert report.tool.torch is not None
     assert report.tool.sandbox == "off"
+
+
+def test_the_examples_of_a_repository_show_how_its_targets_are_called(
+    database: Database, service_settings: Settings, tmp_path: Path, runner: Callable[..., Runner]
+) -> None:
+    (tmp_path / "README.md").write_text(README, encoding="utf-8")
+    (tmp_path / "odd.py").write_text(ODD, encoding="utf-8")
+    bench = Bench(database, service_settings)
+    with read_directory(tmp_path) as tree:
+        snapshot = SnapshotStore(service_settings.snapshot_dir).put(tree)
+    analysis_id = bench.analyses.submit(snapshot, AnalysisOptions(checks=("gradcheck",))).analysis_id
+    assert runner().serve() == 3
+    report = bench.analyses.report(analysis_id)
+    assert [(item.place, item.outcome, item.captured) for item in report.examples] == [("README.md:2", "ran", 1)]
+    (target,) = report.targets
+    assert target.harness is not None
+    assert (target.harness.source, target.harness.found_by) == ("mined", "readme")
+    assert [check.verdict for check in target.checks] == ["pass"]
 
 
 def test_a_worker_that_can_not_run_anything_says_so_instead_of_trying_for_ever(
