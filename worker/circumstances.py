@@ -15,7 +15,7 @@ from typing import Final
 
 from services.reuse.keys import Surroundings
 from services.settings import Settings
-from worker.environments.requirements import read_requirements
+from worker.environments import layer_for
 from worker.execution.command import probe_directory
 
 # Names and versions only: what a package does is told by its version.
@@ -54,7 +54,9 @@ def surroundings_of(settings: Settings, source: Path) -> Surroundings | None:
     environment = environment_digest(settings.python)
     if environment is None:
         return None
-    if settings.environment != "off":
-        wanted = read_requirements(source, settings.environment_extras).requirements
-        environment = hashlib.sha256("\n".join([environment, settings.environment_index, *wanted]).encode()).hexdigest()
+    layer = layer_for(source, settings)
+    if layer is not None:
+        # Also why there is none: what could not be imported for that is looked at anew once it can be built.
+        parts = (environment, layer.digest, layer.reason or "")
+        environment = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return Surroundings(probe_digest(), environment)

@@ -13,6 +13,7 @@ import pytest
 
 from services.settings import Settings
 from tests.environments.wheels import write_wheel
+from worker.circumstances import surroundings_of
 from worker.environments import Layer, layer_for
 from worker.environments.installed import installed_in
 
@@ -182,3 +183,14 @@ def test_what_was_built_for_another_build_of_torch_is_left_out(tmp_path: Path, i
     assert "libtorch_elsewhere.so" in refused.reason
     assert layer.packages_at is not None
     assert not list(layer.packages_at.glob("other_ops/*"))
+
+
+def test_results_are_kept_apart_by_what_could_be_installed(tmp_path: Path, index: Path) -> None:
+    source, settings = repository(tmp_path, "later-on"), settings_of(tmp_path)
+    off = surroundings_of(settings_of(tmp_path, environment="off"), source)
+    without = surroundings_of(settings, source)
+    assert surroundings_of(settings, source) == without
+    write_wheel(index, "later_on", "1.0", {"later_on.py": ""})
+    (note,) = settings.environment_dir.glob("*.failed")
+    os.utime(note, (0, 0))
+    assert len({off, without, surroundings_of(settings, source)}) == 3
