@@ -129,7 +129,7 @@ class Constructors:
         for rank, (expression, why, found_by) in enumerate(self._repair.changed(error, candidate.expression)):
             order = max(_FOUND_BY.index(found_by), _FOUND_BY.index(candidate.found_by))
             changed = Candidate(expression, f"{candidate.provenance}; {why}", _FOUND_BY[order])
-            if self._offer(changed, cost + 1.0 + 0.5 * rank + (1.0 if found_by == "repair" else 0.0)):
+            if self._offer(changed, cost + 0.5 * rank + (2.0 if found_by == "repair" else 0.3)):
                 self._progress[expression] = progress
 
     def _offer(self, candidate: Candidate, cost: float) -> bool:

@@ -51,6 +51,7 @@ class Usage:
     classes: tuple[type, ...] = ()
     tensor: bool = False
     may_be_none: bool = False
+    decides: bool = False  # tested after construction, or anywhere in a function: which way a call goes
     divisors: set[str] = field(default_factory=set)
     same_length: set[str] = field(default_factory=set)
     converted: tuple[type, ...] = ()  # classes of the package that take it as their only argument
@@ -72,6 +73,7 @@ class Usage:
         self.converted = (*self.converted, *(c for c in other.converted if c not in self.converted))
         self.tensor |= other.tensor
         self.may_be_none |= other.may_be_none
+        self.decides |= other.decides
         for mine, theirs in ((self.keys, other.keys), (self.attributes, other.attributes)):
             for name, usage in list(theirs.items()):
                 mine.setdefault(name, Usage()).merge(usage, depth + 1)
@@ -274,6 +276,10 @@ class _Reader:
                     self._visit(loop)
                 self._visit(node.elt)
                 return
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not self.constructing:
+                for part in ast.walk(test):
+                    if isinstance(part, ast.Name | ast.Attribute) and (used := self._of(part)) is not None:
+                        used.decides = True
             case ast.Compare():
                 self._compare(node)
             case ast.Subscript(value=container, slice=key) if (used := self._of(key)) is not None:
