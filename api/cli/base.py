@@ -7,6 +7,9 @@ import json
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from analyzer.engine import analyze_files
@@ -23,19 +26,34 @@ class BaseError(BadInputError):
     title = "The base can't be used"
 
 
-def known_of(base: str, top: Path) -> frozenset[str]:
-    """The fingerprints of the base: those of a report, or what reading the tree of a git ref at `top` brings."""
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The fingerprints of a base, and the digest of each of its files by name (None: a report, which has no files)."""
+
+    fingerprints: frozenset[str] = frozenset()
+    files: Mapping[str, bytes] | None = None
+
+    def changed(self, tree: Mapping[str, bytes]) -> frozenset[str] | None:
+        """The modules of `tree` that are not as they were; None if nobody knows."""
+        if self.files is None:
+            return None
+        names = (name for name in tree if name.endswith(SUFFIXES))
+        return frozenset(name for name in names if sha256(tree[name]).digest() != self.files.get(name))
+
+
+def base_of(base: str, top: Path) -> Base:
+    """What a report says, or reading the tree of a git ref at `top`. Raises `BaseError`."""
     report = Path(base)
     if report.is_file():
         try:
             document = Report.model_validate(json.loads(report.read_text(encoding="utf-8")))
         except (ValueError, OSError) as error:
             raise BaseError(f"{base} is not a report of Gradproof: {error}".split("\n", 1)[0], base=base) from error
-        return frozenset(finding.fingerprint for finding in document.findings)
-    return _fingerprints_of_ref(base, top)
+        return Base(frozenset(finding.fingerprint for finding in document.findings))
+    return _base_of_ref(base, top)
 
 
-def _fingerprints_of_ref(ref: str, where: Path) -> frozenset[str]:
+def _base_of_ref(ref: str, where: Path) -> Base:
     if ref.startswith("-"):
         raise BaseError(f"{ref!r} is no git ref", base=ref)
     command = ["git", "-C", str(where), "archive", "--format=tar", f"{ref}:./"]
@@ -52,7 +70,10 @@ def _fingerprints_of_ref(ref: str, where: Path) -> frozenset[str]:
         _unpack_files(archive.stdout, top)
         place = local_place([str(top)], SUFFIXES, lambda _: False)
         findings = analyze_files(place.base, place.names).findings
-        return frozenset(finding.fingerprint for finding in findings)
+        return Base(
+            frozenset(finding.fingerprint for finding in findings),
+            {name: sha256((place.base / name).read_bytes()).digest() for name in place.names},
+        )
 
 
 def _unpack_files(archive: bytes, directory: Path) -> None:

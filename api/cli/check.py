@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+    from api.cli.base import Base
     from services.settings import Settings
     from services.snapshots.model import SourceTree
     from worker.local import SilentProgress
@@ -100,6 +101,7 @@ class _Wanted:
     writes_baseline: bool
     root: Path | None
     uses_cache: bool
+    base: Base | None = None
     environment: str | None = None
 
 
@@ -173,9 +175,12 @@ def check(
         machine = output is None and output_format.value != "text"
         require_usable(place, static_only=static_only or _STDIN in paths, stdout_is_taken=machine)
     known = read_baseline(baseline) if baseline is not None else None
+    compared_with = _base(base, paths, root)
     wanted = _Wanted(
         options=options,
-        known=(known.fingerprints if known is not None else frozenset()) | _of_base(base, paths, root),
+        known=(known.fingerprints if known is not None else frozenset())
+        | (compared_with.fingerprints if compared_with is not None else frozenset()),
+        base=compared_with,
         writes_baseline=write_to is not None,
         root=root,
         uses_cache=cache,
@@ -223,13 +228,13 @@ def _rules(options: AnalysisOptions) -> frozenset[str] | None:
     return rules_named(options.rules or ("ALL",)) - rules_named(options.ignore)
 
 
-def _of_base(base: str, paths: list[str], root: Path | None) -> frozenset[str]:
+def _base(base: str, paths: list[str], root: Path | None) -> Base | None:
     if not base:
-        return frozenset()
-    from api.cli.base import known_of  # noqa: PLC0415 - subprocess and tarfile are for those who ask
+        return None
+    from api.cli.base import base_of  # noqa: PLC0415 - subprocess and tarfile are for those who ask
 
     place = Path(paths[0]).resolve()
-    return known_of(base, top_of([place], is_configured, root=root)[0] if place.exists() else place)
+    return base_of(base, top_of([place], is_configured, root=root)[0] if place.exists() else place)
 
 
 # --- reading -------------------------------------------------------------------------------------------------
@@ -335,6 +340,7 @@ def _run(paths: list[str], wanted: _Wanted, device: Device, python: Path | None,
                 known=wanted.known,
                 everything_known=wanted.writes_baseline,
                 only=only,
+                changed=None if wanted.base is None else wanted.base.changed(tree),
                 verdicts=settings.data_dir / "verdicts" if wanted.uses_cache else None,
             ),
             progress=progress,

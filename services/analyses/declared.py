@@ -53,7 +53,7 @@ class Undiscovered:
         self.found.append(_declaration(target.target, kind, path, line, root))
 
     def _locate(self, module: str, files: dict[str, list[PurePosixPath]]) -> tuple[str, str] | None:
-        """(import root, path) of the file that is the module; a root that other targets are imported from goes first."""
+        """(import root, path) of the file that is the module; roots of other targets go first."""
         parts = module.split(".")
         candidates = []
         for file in files.get(parts[-1], []):

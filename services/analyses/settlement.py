@@ -39,7 +39,7 @@ def settle_if_done(session: Session, row: AnalysisRow) -> bool:
     An analysis waits for its base to be read: until then nobody can say which findings are new. The reconciler, which
     looks at every analysis without open jobs, settles it then.
     """
-    if row.status not in OPEN_STATUSES or jobs.open_jobs(session, row.id) or _base_is_unread(session, row):
+    if row.status not in OPEN_STATUSES or jobs.has_open_jobs(session, row.id) or _base_is_unread(session, row):
         return False
     status, reason = _outcome(jobs.jobs_of(session, row.id))
     end_analysis(session, row, status, reason)

@@ -312,10 +312,10 @@ def unsettled(session: Session, limit: int = 100) -> Sequence[str]:
     ).all()
 
 
-def open_jobs(session: Session, analysis_id: str) -> int:
-    """How many jobs of the analysis have not ended."""
+def has_open_jobs(session: Session, analysis_id: str) -> bool:
+    """Whether a job of the analysis has not ended. Asked at every end of a job, so none but the first is looked at."""
     still_open = (JobRow.analysis_id == analysis_id, JobRow.state.in_(OPEN_STATES))
-    return session.scalar(select(func.count()).where(*still_open)) or 0
+    return session.scalar(select(JobRow.id).where(*still_open).limit(1)) is not None
 
 
 def jobs_of(session: Session, analysis_id: str) -> Sequence[JobRow]:
