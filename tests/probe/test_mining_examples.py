@@ -147,6 +147,7 @@ def test_nothing_is_resized_at_strength_zero() -> None:
         ("net.to('cuda:0')", "net.to('cpu')"),
         ("torch.device('cuda')", "torch.device('cpu')"),
         ("vgg(pretrained=True)", "vgg(pretrained=False)"),
+        ("Unet(encoder_weights='imagenet')", "Unet(encoder_weights=None)"),
         ("Loader(num_workers=4)", "Loader(num_workers=0)"),
         ("torch.manual_seed(1234)", "torch.manual_seed(1234)"),
         ("assert net(x).shape == (2, 3)", "net(x).shape == (2, 3)"),

@@ -167,11 +167,11 @@ def _structures(tensor: torch.Tensor, shape: Shape) -> Iterator[str]:
     values = tensor.float()
     low, high = float(values.min()), float(values.max())
     whole = bool((values == values.round()).all())
-    if whole and low == 0 and high == 1 and tensor.numel() >= 8 and 0.05 < float(values.mean()) < 0.95:
-        yield from _classes(values, shape)
     if len(shape) >= 2 and shape[-1] == shape[-2] and 2 <= shape[-1] <= 64:
         yield from _square(values, shape)
-    if low >= 0 and high <= 1 and low != high:
+    if whole and low == 0 and high == 1 and tensor.numel() >= 8 and 0.05 < float(values.mean()) < 0.95:
+        yield from _classes(values, shape)
+    if low >= 0 and high <= 1 and low != high and not whole:
         for dim in (-1, 1):
             if len(shape) > abs(dim) - (dim < 0) and shape[dim] >= 2 and _near(values.sum(dim), 1.0):
                 yield f"torch.randn({shape}).softmax({dim})"

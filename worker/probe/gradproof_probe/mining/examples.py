@@ -11,7 +11,7 @@ import os
 import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -39,23 +39,30 @@ _SHELL: Final = re.compile(r"^\s*(?:[!%$]|pip |python |cd |git |conda )")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Code that belongs together. `module` names the module whose names it is run with, if it has one of its own."""
+    """Code that belongs together. `module` names the module whose names it is run with, if it has one of its own.
+
+    `mentions` are the targets that it names.
+    """
 
     place: str
     line: int
     source: str
     module: str | None = None
+    mentions: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Blocks in order. They share their names unless they are `separate`. `mentions` are the targets they name."""
+    """Blocks in order. They share their names unless they are `separate`."""
 
     kind: Kind
     path: str
     blocks: tuple[Block, ...]
-    mentions: frozenset[str]
     separate: bool = False
+
+    @property
+    def mentions(self) -> frozenset[str]:
+        return frozenset().union(*(block.mentions for block in self.blocks))
 
 
 def find_documents(source_root: Path, targets: Sequence[str]) -> list[Document]:
@@ -70,30 +77,21 @@ def find_documents(source_root: Path, targets: Sequence[str]) -> list[Document]:
     for path in _files(source_root):
         for document in _read(source_root, path, modules):
             # A wheel's METADATA is the README once more.
-            fresh = tuple(block for block in document.blocks if block.source not in sources)[:BLOCKS]
+            fresh = [block for block in document.blocks if block.source not in sources][:BLOCKS]
             sources.update(block.source for block in fresh)
-            mentions, near = _mentions(fresh, by_word, packages)
-            if fresh and (mentions or near):
-                found.append(Document(document.kind, document.path, fresh, mentions, document.separate))
+            words = [set(_WORD.findall(block.source)) for block in fresh]
+            blocks = tuple(
+                replace(block, mentions=frozenset().union(*(by_word[word] for word in used & by_word.keys())))
+                for block, used in zip(fresh, words, strict=True)
+            )
+            if any(used & (by_word.keys() | packages) for used in words):
+                found.append(Document(document.kind, document.path, blocks, document.separate))
     return sorted(found, key=_rank)[:DOCUMENTS]
 
 
 def _rank(document: Document) -> tuple[int, int, str]:
     order = ("readme", "main", "docstring", "test", "notebook")
     return (0 if document.mentions else 1, order.index(document.kind), document.path)
-
-
-def _mentions(
-    blocks: Sequence[Block], by_word: dict[str, set[str]], packages: Collection[str]
-) -> tuple[frozenset[str], bool]:
-    found: set[str] = set()
-    near = False
-    for block in blocks:
-        words = set(_WORD.findall(block.source))
-        near = near or not words.isdisjoint(packages)
-        for word in words & by_word.keys():
-            found |= by_word[word]
-    return frozenset(found), near
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -121,11 +119,11 @@ def _read(root: Path, path: Path, modules: Collection[str]) -> Iterator[Document
     parts = path.relative_to(root).parts
     if path.name == "METADATA":
         if parts[-2:-1] and parts[-2].endswith((".dist-info", ".egg-info")):
-            yield Document("readme", place, tuple(document_blocks(_description(text), place)), frozenset())
+            yield Document("readme", place, tuple(document_blocks(_description(text), place)))
     elif path.suffix in DOCUMENT_SUFFIXES:
-        yield Document("readme", place, tuple(document_blocks(text, place)), frozenset())
+        yield Document("readme", place, tuple(document_blocks(text, place)))
     elif path.suffix == ".ipynb":
-        yield Document("notebook", place, tuple(_cells(text, place)), frozenset())
+        yield Document("notebook", place, tuple(_cells(text, place)))
     elif path.suffix == ".py":
         yield from _python(text, place, parts, modules)
 
@@ -133,14 +131,14 @@ def _read(root: Path, path: Path, modules: Collection[str]) -> Iterator[Document
 def _python(text: str, place: str, parts: tuple[str, ...], modules: Collection[str]) -> Iterator[Document]:
     name, directories = parts[-1], set(parts[:-1])
     if name.startswith("test_") or name.endswith("_test.py"):
-        yield Document("test", place, (Block(f"{place}:1", 1, text),), frozenset())
+        yield Document("test", place, (Block(f"{place}:1", 1, text),))
         return
     if directories & TEST_DIRECTORIES and name == "conftest.py":
         return
     module = _module_of(parts, modules)
     if module is None:
         if directories & SCRIPT_DIRECTORIES:
-            yield Document("main", place, (Block(f"{place}:1", 1, text),), frozenset())
+            yield Document("main", place, (Block(f"{place}:1", 1, text),))
         return
     if ">>>" not in text and "__main__" not in text and not re.search(r"\b(?:Examples?|Usage)\b.*:", text):
         return  # most modules: not worth parsing
@@ -150,10 +148,10 @@ def _python(text: str, place: str, parts: tuple[str, ...], modules: Collection[s
         return
     main = tuple(_main_block(tree, place, module))
     if main:
-        yield Document("main", place, main, frozenset())
+        yield Document("main", place, main)
     strings = tuple(_docstring_blocks(tree, place, module))
     if strings:
-        yield Document("docstring", place, strings, frozenset(), separate=True)
+        yield Document("docstring", place, strings, separate=True)
 
 
 def _module_of(parts: tuple[str, ...], modules: Collection[str]) -> str | None:

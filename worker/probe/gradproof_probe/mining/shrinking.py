@@ -122,6 +122,9 @@ class _Shrinker(ast.NodeTransformer):
             if node.arg in PRETRAINED and value.value is True:
                 node.value = ast.copy_location(ast.Constant(False), value)  # noqa: FBT003
                 return node
+            if isinstance(value.value, str) and node.arg and ("weights" in node.arg or "pretrained" in node.arg):
+                node.value = ast.copy_location(ast.Constant(None), value)  # `weights="imagenet"` is a download too
+                return node
             if node.arg == "num_workers":
                 node.value = ast.copy_location(ast.Constant(0), value)
                 return node

@@ -20,7 +20,7 @@ from gradproof_probe.processes import LineWriter, watch
 from gradproof_probe.request import Target
 
 TRIAL_S: Final = 4.0
-TARGET_S: Final = 20.0
+LEAST_S: Final = 2.0  # for a target, and at least three times its share of what is left: most take much less
 # Calls that run without a gradient, or with one that isn't finite, are worth knowing, after all those with one.
 WORSE: Final = ("no_gradient", "not_finite", "backward")
 
@@ -32,10 +32,12 @@ def try_targets(ground: Ground, calls: Mapping[str, Calls], limit: int, deadline
     """Say `mined` for each recipe that ran, at most `limit` for a target, and `tried` when a target is done."""
     ground.prepare()
     import_first(ground.packages())
-    for name, recorded in calls.items():
-        if time.monotonic() > deadline:
+    for done, (name, recorded) in enumerate(calls.items()):
+        now = time.monotonic()
+        if now > deadline:
             return
-        _try_target(ground, name, recorded, limit, min(deadline, time.monotonic() + TARGET_S), writer)
+        until = min(deadline, now + LEAST_S + 3 * (deadline - now) / (len(calls) - done))
+        _try_target(ground, name, recorded, limit, until, writer)
         writer.write({"type": "tried", "target": name})
 
 
