@@ -47,7 +47,7 @@ def read_source(claims: Sequence[Claim], tools: Tools) -> None:
     if isinstance(outcome, StaticOutcome):
         base = None if work.base_digest is None else tools.store.path(work.base_digest)
         changed = None if base is None or not base.is_dir() else changed_files(source, base, outcome)
-        surroundings = surroundings_of(tools.settings, source)
+        surroundings = None if work.options.static_only else surroundings_of(tools.settings, source)
         tools.end(claim, lambda: tools.results.read(claim, outcome, changed, surroundings))
     elif isinstance(outcome, ReadingFailed):
         tools.end(claim, lambda: tools.results.ended(claim, outcome.state, outcome.reason))

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from analyzer.findings import StaticAnalysis, Suppression, TargetDeclaration
+from analyzer.findings import ImportNote, StaticAnalysis, Suppression, TargetDeclaration
 from analyzer.registry import rules_named
 from services.analyses.errors import InvalidOptionsError
 from services.checks.plan import CHECKS
@@ -172,4 +172,5 @@ class ReportParts:
     suppressed: tuple[Suppression, ...]
     targets: tuple[TargetResult, ...]
     examples: tuple[ExampleInfo, ...] = ()
+    imports: tuple[ImportNote, ...] = ()
     plan: PlanInfo | None = None

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
+from analyzer.findings import ImportNote
 from services.analyses import repository
 from services.analyses.errors import (
     AnalysisEndedError,
@@ -212,6 +213,7 @@ class AnalysisService:
                 suppressed=load_suppressions(session, row.id),
                 targets=targets,
                 examples=tuple(ExampleInfo.model_validate(example) for example in row.examples),
+                imports=_imports(row),
                 plan=self._plan(row, targets),
             )
 
@@ -227,6 +229,7 @@ class AnalysisService:
             suppressed=parts.suppressed,
             targets=parts.targets,
             examples=parts.examples,
+            imports=parts.imports,
             plan=parts.plan,
             public_url=self._settings.public_url,
         )
@@ -333,6 +336,12 @@ def _origin(row: AnalysisRow) -> SnapshotOrigin:
 
 def _gate(row: AnalysisRow) -> Gate | None:
     return None if row.gate is None else Gate.model_validate(row.gate)
+
+
+def _imports(row: AnalysisRow) -> tuple[ImportNote, ...]:
+    stored = row.tool.get("imports", [])
+    assert isinstance(stored, list)
+    return tuple(ImportNote(**note) for note in stored)
 
 
 def _tool(row: AnalysisRow) -> Tool:

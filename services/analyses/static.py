@@ -76,6 +76,7 @@ def static_report(
         gate=evaluate(settled, targets, outcome.policy),
         findings=settled,
         suppressed=analysis.suppressed,
+        imports=analysis.import_notes,
         targets=targets,
     )
 

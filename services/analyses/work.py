@@ -173,6 +173,7 @@ class WorkResults:
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()
+            row.tool = {**row.tool, "imports": [asdict(note) for note in outcome.analysis.import_notes]}
             circumstances = None if surroundings is None else self._circumstances(outcome, surroundings)
             plans = _plans(outcome, found, changed, circumstances)
             checks.store_targets(uow.session, row.id, plans)

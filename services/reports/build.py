@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from analyzer import eligibility
-from analyzer.findings import Suppression
+from analyzer.findings import ImportNote, Suppression
 from services.findings.model import SettledFinding, TargetResult
 from services.reports.document import (
     AnalysisInfo,
@@ -20,6 +21,7 @@ from services.reports.document import (
     FindingInfo,
     FixInfo,
     Gate,
+    ImportNoteInfo,
     PlanInfo,
     RelatedInfo,
     Report,
@@ -54,6 +56,7 @@ def build_report(
     targets: Sequence[TargetResult] = (),
     baseline: BaselineInfo | None = None,
     examples: Iterable[ExampleInfo] = (),
+    imports: Iterable[ImportNote] = (),
     plan: PlanInfo | None = None,
     public_url: str | None = None,
 ) -> Report:
@@ -71,6 +74,7 @@ def build_report(
         targets=target_infos,
         baseline=baseline,
         examples=list(examples),
+        imports=[ImportNoteInfo.model_validate(asdict(note)) for note in imports],
         missing=missing_packages(target_infos),
         plan=plan,
         summary=summarise(finding_infos, target_infos, suppressed=len(suppressions)),

@@ -220,6 +220,15 @@ class ExampleInfo(Document):
     captured: int = Field(default=0, description="calls of targets that were kept from it")
 
 
+class ImportNoteInfo(Document):
+    """What importing a file with targets does beside defining things, told from its source."""
+
+    path: str
+    line: int
+    kind: str = Field(description="runs at import, reads arguments, loads data, ends the process")
+    detail: str
+
+
 class PlanInfo(Document):
     """What was to be run, and what of it was."""
 
@@ -288,5 +297,6 @@ class Report(Document):
     summary: Summary
     baseline: BaselineInfo | None = None
     examples: list[ExampleInfo] = []
+    imports: list[ImportNoteInfo] = Field(default=[], description="files that do more than define when imported")
     missing: list[MissingPackage] = Field(default=[], description="packages that would mend what could not be imported")
     plan: PlanInfo | None = Field(default=None, description="null when nothing was to be run")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
+from analyzer.findings import ImportNote
 from services.analyses.errors import (
     AnalysisEndedError,
     AnalysisNotFoundError,
@@ -64,6 +66,16 @@ def test_an_analysis_goes_from_submission_to_report(bench: Bench) -> None:
     assert report.targets[1].not_run_reason == "constructor unsolved"
     assert report.summary.targets.not_run == {"constructor unsolved": 1}
     assert report.gate == bench.analyses.get(analysis_id).gate
+
+
+def test_what_files_do_when_they_are_imported_is_kept(bench: Bench) -> None:
+    analysis_id = bench.analyses.submit(SNAPSHOT).analysis_id
+    (claim,) = bench.claim()
+    outcome = reading(targets=0)
+    note = ImportNote("pkg/a.py", 3, "runs at import", "`train` is called")
+    bench.results.read(claim, replace(outcome, analysis=replace(outcome.analysis, import_notes=(note,))))
+    (told,) = bench.analyses.report(analysis_id).imports
+    assert (told.path, told.line, told.kind) == ("pkg/a.py", 3, "runs at import")
 
 
 def test_what_came_of_the_requirements_is_told_whatever_else_a_batch_reports(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.findings.model import TargetResult
-from services.reports.document import EnvironmentInfo, MissingPackage, RefusedRequirement, Report
+from services.reports.document import EnvironmentInfo, ImportNoteInfo, MissingPackage, RefusedRequirement, Report
 from services.reports.formats import Rendering, report_format
 from tests.reports.samples import norm, report_of
 
@@ -95,3 +95,12 @@ def test_what_was_installed_kept_and_refused_is_told(name: str) -> None:
     shown = report_format(name).render(report, Rendering())
     for part in ("timm==1.0", "torch 2.13.0", "an option"):
         assert part in shown.replace("\\", "")  # Markdown escapes signs
+
+
+@pytest.mark.parametrize("name", ["text", "html", "json"])
+def test_what_a_file_does_when_it_is_imported_is_told(name: str) -> None:
+    report = report_of((), (norm(),))
+    note = ImportNoteInfo(path="pkg/train.py", line=7, kind="reads arguments", detail="the command line is read")
+    shown = report_format(name).render(report.model_copy(update={"imports": [note]}), Rendering())
+    for part in ("pkg/train.py", "7", "reads arguments"):
+        assert part in shown

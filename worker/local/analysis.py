@@ -470,6 +470,7 @@ def _report(
         suppressed=outcome.analysis.suppressed,
         targets=targets,
         examples=runs.examples,
+        imports=outcome.analysis.import_notes,
         plan=None if options.analysis.static_only else runs.plan(targets),
     )
 

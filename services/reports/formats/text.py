@@ -92,7 +92,15 @@ class _Writer:
         ) or [indent.rstrip()]
 
     def write(self, report: Report) -> Iterable[str]:
-        for section in (self.findings, self.failures, self.table, self.not_run, self.missing, self.examples):
+        for section in (
+            self.findings,
+            self.failures,
+            self.table,
+            self.not_run,
+            self.imports,
+            self.missing,
+            self.examples,
+        ):
             lines = list(section(report))
             if lines:
                 yield from lines
@@ -298,6 +306,15 @@ class _Writer:
             yield from self.wrap(f"{counts}; {_counted(told.captured, 'call')} of targets taken from them", "  ")
         if told.why_not:
             yield from self.wrap(told.why_not, "  ")
+
+    def imports(self, report: Report) -> Iterable[str]:
+        if not report.imports or not self._ran:
+            return
+        yield self.heading("Work done at import")
+        for note in report.imports[:_LONGEST_DIFF]:
+            yield from self.wrap(f"{note.path}:{note.line} {note.kind}: {note.detail}", "  ")
+        if len(report.imports) > _LONGEST_DIFF:
+            yield f"  and {len(report.imports) - _LONGEST_DIFF} more"
 
     def missing(self, report: Report) -> Iterable[str]:
         if not report.missing:
