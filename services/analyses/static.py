@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from analyzer.engine import AnalyzerOptions, analyze_source
+from analyzer.findings import TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.reading import Reading, known_configuration, outcome_of, read_files
 from services.configuration import RuleSelection
@@ -56,7 +57,7 @@ def static_report(
     """The report of what was read. `known` are the fingerprints that are not new; `digest` is that of the files."""
     analysis = outcome.analysis
     found = retain(analysis.findings, outcome.policy)
-    targets = tuple(TargetResult(declaration=target) for target in analysis.targets)
+    targets = tuple(_unrun(target, outcome) for target in analysis.targets)
     if everything_known:
         known = frozenset(finding.fingerprint for finding in found)
     settled = settle(found, targets, known=known)
@@ -79,6 +80,11 @@ def static_report(
         imports=analysis.import_notes,
         targets=targets,
     )
+
+
+def _unrun(target: TargetDeclaration, outcome: StaticOutcome) -> TargetResult:
+    reason, detail = outcome.not_run(target) or (None, "")
+    return TargetResult(declaration=target, not_run_reason=reason, not_run_detail=detail)
 
 
 def digest_of(place: LocalPlace) -> str:
