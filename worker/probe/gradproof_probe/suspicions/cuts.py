@@ -78,6 +78,12 @@ class Cut:
         return held("no gradient goes into this line")
 
     def _reaches_the_output(self, bench: Bench, flow: Flow, seen: Seen, construction: Construction) -> Answer | None:
+        where = "" if construction is GIVEN else f", for {construction.description}"
+        if seen.error is None and not seen.outputs:
+            return confirmed(
+                f"a value that carries a gradient goes into this line, and the call then returns no tensor{where}",
+                input=construction.description,
+            )
         for nudge in (1, 2, 3):
             flow.nudge = nudge
             other = bench.call(construction=construction, backward=False)
@@ -88,7 +94,6 @@ class Cut:
                 continue
             lost = [name for name in seen.without_gradient() if seen.gradients]
             whose = f"; no gradient reaches {', '.join(lost[:3])}" if lost else ""
-            where = "" if construction is GIVEN else f", for {construction.description}"
             return confirmed(
                 "a value that carries a gradient goes into this line and comes out without one, and moving what comes "
                 f"out changes the output{whose}{where}",

@@ -215,10 +215,15 @@ def _attributes(instance: torch.nn.Module | None, name: str, suspect: Suspect) -
     if instance is None or not name:
         return
     owner = suspect.symbol.rpartition(".")[0].rpartition(".")[2]
-    having = [item for item in instance.modules() if name in vars(item) or name in item._buffers]
+    having = [item for item in instance.modules() if name in _names(item)]
     named = [item for item in having if owner in {base.__name__ for base in type(item).__mro__}]
     for item in named or having:
-        yield item, vars(item).get(name, item._buffers.get(name))
+        yield item, _names(item)[name]
+
+
+def _names(module: torch.nn.Module) -> dict[str, Any]:
+    """Everything that the module keeps under a name, registered or not."""
+    return {**vars(module), **module._buffers, **module._parameters, **module._modules}
 
 
 def _trained(value: Any, depth: int = 0) -> list[torch.Tensor]:
