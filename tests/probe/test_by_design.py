@@ -71,3 +71,14 @@ def test_a_fault_beside_what_is_meant_stays_a_fault(said: Spoken, name: str) -> 
     assert "by_design" not in result["evidence"]
     if line_of(name) is not None:
         assert result["line"] == line_of(name)
+
+
+def test_a_function_that_is_right_through_its_public_callers_is_not_called_wrong(said: Spoken) -> None:
+    result = said.result("_OfCentredRows")
+    assert (result["verdict"], result["diagnosis"]["cause"]) == ("inconclusive", "passes_through_callers"), result
+    assert "meant:deviations" in result["summary"]
+
+
+def test_a_function_that_is_wrong_through_its_public_callers_stays_wrong(said: Spoken) -> None:
+    result = said.result("_WrongForAll")
+    assert (result["verdict"], result["line"]) == ("fail", line_of("_WrongForAll"))

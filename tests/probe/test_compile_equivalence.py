@@ -11,7 +11,7 @@ CHECK = "compile_equivalence"
 
 @pytest.fixture(scope="module")
 def spoken() -> Spoken:
-    names = ("Plain", "Broken", "Compiling", "Refusing", "Outside")
+    names = ("Plain", "Broken", "Compiling", "Refusing", "Outside", "UpdatesInPlace", "Assigns")
     batch = [entry("module", f"compiled:{name}", checks=[CHECK]) for name in names]
     batch.append(entry("autograd_function", "textbook:Quadratic", checks=[CHECK]))
     return speak(FIXTURES, batch, limits={"inductor_s": 0})
@@ -48,6 +48,15 @@ def test_an_error_that_only_compiled_code_raises_fails_at_its_line(spoken: Spoke
     assert (result["verdict"], result["diagnosis"]["cause"]) == ("fail", "compile_raises"), result
     source = (FIXTURES / "compiled.py").read_text(encoding="utf-8").splitlines()
     assert "reshape(7, 13)" in source[result["line"] - 1]
+
+
+def test_a_buffer_that_compiled_backward_reads_after_its_update_is_named_with_its_line(spoken: Spoken) -> None:
+    # pytorch pull request 197039 describes it; live in torch 2.13.
+    result = spoken.result("UpdatesInPlace", CHECK)
+    assert (result["verdict"], result["diagnosis"]["cause"]) == ("fail", "buffer_read_after_update"), result
+    source = (FIXTURES / "compiled.py").read_text(encoding="utf-8").splitlines()
+    assert source[result["line"] - 1].endswith("# LINE UpdatesInPlace")
+    assert spoken.result("Assigns", CHECK)["verdict"] == "pass"
 
 
 def test_nothing_captured_is_never_a_pass(spoken: Spoken) -> None:

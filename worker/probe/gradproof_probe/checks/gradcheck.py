@@ -10,16 +10,18 @@ import torch
 
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
 from gradproof_probe.gradients.attribution import Place, innermost
+from gradproof_probe.gradients.callers import passes_through_callers
 from gradproof_probe.gradients.examination import Examination, Examiner, Make, placed
 from gradproof_probe.gradients.experiment import Experiment
-from gradproof_probe.gradients.explanation import Explainer, signature
+from gradproof_probe.gradients.explanation import Explainer, labelled, signature
 from gradproof_probe.gradients.situations import ORDINARY
 from gradproof_probe.gradients.steps import kept_graph
 from gradproof_probe.gradients.whole_calls import FunctionCall, inner_fault
 from gradproof_probe.harness.constructors import parameters_of
-from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
+from gradproof_probe.harness.recipe import ExpressionError, Recipe, build, default_dtype
+from gradproof_probe.harness.synthesis import find_recipe
 from gradproof_probe.harness.trial import DEFINITE_FAULTS
-from gradproof_probe.importing import describe_error
+from gradproof_probe.importing import Resolved, describe_error
 from gradproof_probe.repro import gradient_repro, situation_repro
 
 
@@ -76,7 +78,8 @@ class Gradcheck(Check):
                 names=argument_names(context),
                 picture=True,
             ).examine("first_order")
-            return placed(found, resolved.value, context.source_root)
+            found = placed(found, resolved.value, context.source_root)
+            return self._as_its_callers_see_it(context, found)
         make = experiment_maker(context)
         found = self._whole(context)
         if found.verdict == "pass" and time.monotonic() < context.deadline and depends_on_mode(make):
@@ -86,6 +89,27 @@ class Gradcheck(Check):
                 return replace(evaluating, text=text, evidence={**evaluating.evidence, "mode": "eval"})
             found.evidence["modes"] = ["train", f"eval: {evaluating.verdict}"]
         return found
+
+    @staticmethod
+    def _as_its_callers_see_it(context: CheckContext, found: Examination) -> Examination:
+        """A Function that is wrong at inputs that were made up for it, and right through what the package offers."""
+        if found.verdict != "fail" or not found.mismatch or context.recipe.source != "synthesised":
+            return found
+
+        def inputs(resolved: Resolved, seconds: float) -> Recipe:
+            return find_recipe(
+                resolved, None, seed=context.seed, deadline=min(context.deadline, time.monotonic() + seconds)
+            )
+
+        label = passes_through_callers(
+            context.resolved.value,
+            found,
+            source_root=context.source_root,
+            seed=context.seed,
+            deadline=context.deadline,
+            find_inputs=inputs,
+        )
+        return found if label is None else labelled(found, label)
 
     def _whole(self, context: CheckContext, *, evaluating: bool = False) -> Examination:
         """A module or a function in one mode."""
@@ -224,5 +248,6 @@ def _result(context: CheckContext, found: Examination) -> CheckResult:
         path=place.path if found.verdict != "pass" else None,
         line=place.line if found.verdict != "pass" else None,
         evidence=evidence,
-        repro=repro(context, found) if found.verdict == "fail" else None,
+        # A script would give the inputs of the recipe, at which nothing can be compared.
+        repro=repro(context, found) if found.verdict == "fail" and "inputs" not in evidence else None,
     )

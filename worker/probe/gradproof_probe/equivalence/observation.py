@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -55,8 +56,12 @@ def observe(
     dtype: torch.dtype | None = None,
     device: str | None = None,
     calls: int = 1,
+    rewind: bool = False,
 ) -> Observation:
     """Build anew, call `calls` times in a row without putting anything back, and note everything after each call.
+
+    `rewind`: buffers have the values of before the call while backward runs. Eager code saves what it computes with;
+    what gives another gradient then reads a buffer again, after forward has changed it.
 
     `dtype` promotes module and floating inputs; `device` moves them there. Cotangents are drawn on the CPU in float64
     and then cast, so that every way gets the same.
@@ -64,11 +69,19 @@ def observe(
     # Built in its own precision first: the same expressions draw other numbers in float64.
     built = build(resolved, recipe, seed=seed)
     with default_dtype(dtype or torch.get_default_dtype()):
-        return _observe(built, wrap, seed=seed, mode=mode, dtype=dtype, device=device, calls=calls)
+        return _observe(built, wrap, seed=seed, mode=mode, dtype=dtype, device=device, calls=calls, rewind=rewind)
 
 
 def _observe(
-    built: Built, wrap: Wrap, *, seed: int, mode: Mode, dtype: torch.dtype | None, device: str | None, calls: int
+    built: Built,
+    wrap: Wrap,
+    *,
+    seed: int,
+    mode: Mode,
+    dtype: torch.dtype | None,
+    device: str | None,
+    calls: int,
+    rewind: bool,
 ) -> Observation:
     module = built.instance
     if module is not None:
@@ -76,6 +89,7 @@ def _observe(
         module = module.to(device) if device is not None else module
         module.train(mode == "train")
     call = wrap(module if module is not None else built.call)
+    buffers = [] if module is None else list(module.buffers())
     seen = Observation()
 
     def leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -93,6 +107,7 @@ def _observe(
         kwargs = {name: transform(value, torch.Tensor.clone) for name, value in named.items()}
         reseed(seed)
         before = random.getstate()
+        kept = [buffer.detach().clone() for buffer in buffers] if rewind else []
         output = call(*args, **kwargs)
         seen.python_random |= random.getstate() != before
         outputs = tensors(output)
@@ -101,7 +116,8 @@ def _observe(
         wanted = [(f"input{path}", value) for path, value in tensors([leaves, named]) if value.requires_grad]
         if module is not None:
             wanted += [(name, value) for name, value in module.named_parameters() if value.requires_grad]
-        _gradients(seen, prefix, [value for _, value in outputs], wanted, seed)
+        with _rewound(buffers if rewind else [], kept):
+            _gradients(seen, prefix, [value for _, value in outputs], wanted, seed)
         for path, value in tensors([args, kwargs]):
             seen.values[f"{prefix}input{path} after"] = value.detach().clone()
         if module is not None:
@@ -110,6 +126,23 @@ def _observe(
     kinds = {value.device.type for _, value in outputs}
     seen.device = next(iter(kinds)) if len(kinds) == 1 else "mixed"
     return seen
+
+
+@contextmanager
+def _rewound(buffers: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Iterator[None]:
+    """The buffers with these values for a while, unnoticed by autograd's version counters."""
+    now = [buffer.detach().clone() for buffer in buffers]
+    _put(buffers, values)
+    try:
+        yield
+    finally:
+        _put(buffers, now)
+
+
+def _put(buffers: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    for buffer, value in zip(buffers, values, strict=True):
+        if buffer.shape == value.shape:
+            buffer.data.copy_(value)
 
 
 def _gradients(

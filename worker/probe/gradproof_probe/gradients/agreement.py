@@ -6,6 +6,7 @@ the set that the values lie in, values from inside a domain. Nothing here judges
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,7 +26,7 @@ from gradproof_probe.gradients.probing import (
     probe,
     random_directions,
 )
-from gradproof_probe.gradients.structure import interior, structures, symmetrised, tangents
+from gradproof_probe.gradients.structure import fill_inside, structures, symmetrised, tangents
 from gradproof_probe.harness.recipe import ExpressionError, default_dtype
 
 Make = Callable[[torch.dtype | None], Experiment]
@@ -34,10 +35,16 @@ UNRUNNABLE: Final = (ForwardError, BackwardError, UnstableError, ExpressionError
 
 
 class Comparer:
-    """`rounding` is that of one evaluation; `single` that everything stays in float32."""
+    """`rounding` is that of one evaluation; `single` that everything stays in float32.
 
-    def __init__(self, make: Make, *, source_root: Path, seed: int, rounding: float, single: bool) -> None:
+    `deadline`: monotonic seconds after which nothing more is compared; every question is then answered by None.
+    """
+
+    def __init__(
+        self, make: Make, *, source_root: Path, seed: int, deadline: float, rounding: float, single: bool
+    ) -> None:
         self._make = make
+        self._deadline = deadline
         self._root = source_root
         self._seed = seed
         self._rounding = max(rounding, ROUNDING[torch.float32]) if single else rounding
@@ -73,14 +80,14 @@ class Comparer:
     def interior(self) -> bool | None:
         """At inputs between 0.1 and 0.9; parameters as they are."""
         experiment = self._experiment()
-        _fill(experiment, self._seed)
+        fill_inside(experiment, self._seed)
         return self._agrees(experiment, lambda directions: directions)
 
     def finite_from_zero_to_one(self) -> bool | None:
         """Whether values and gradients are finite at inputs from 0 to 1; None if it can't be run there."""
         for ends in (False, True):
             experiment = self._experiment()
-            _fill(experiment, self._seed, ends=ends)
+            fill_inside(experiment, self._seed, ends=ends)
             try:
                 with self._precision():
                     line = self._line(experiment)
@@ -94,6 +101,8 @@ class Comparer:
 
     def ladder(self) -> Ladder | None:
         """Differences along one random direction over falling steps."""
+        if time.monotonic() > self._deadline:
+            return None
         experiment = self._experiment()
         try:
             with self._precision():
@@ -139,6 +148,8 @@ class Comparer:
         try:
             with self._precision():
                 for _ in range(PROBES):
+                    if time.monotonic() > self._deadline:
+                        return None
                     line = self._line(experiment)
                     live = {index for index, item in enumerate(line.gradients) if item is not None}
                     found = probe(line, change(random_directions(experiment, generator, live)))
@@ -149,15 +160,3 @@ class Comparer:
         if "mismatch" in judgements:
             return False
         return True if "agree" in judgements else None
-
-
-def _fill(experiment: Experiment, seed: int, *, ends: bool = False) -> None:
-    """Inputs between 0.1 and 0.9 from now on, with zeros and ones among them if `ends`; parameters as they are."""
-    generator = torch.Generator().manual_seed(seed + 11)
-    for variable in experiment.variables:
-        if variable.kind == "input" and not variable.base.is_complex():
-            variable.base = interior(variable.base, generator)
-            if ends:
-                flat = variable.base.view(-1)
-                flat[::3], flat[1::3] = 0.0, 1.0
-    experiment.put_back()

@@ -7,6 +7,7 @@ error estimate, and no sign that the difference is meant.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time
@@ -33,6 +34,7 @@ from gradproof_probe.gradients.experiment import (
     BackwardError,
     Experiment,
     ForwardError,
+    Output,
     Variable,
     differentiable,
     rms,
@@ -54,7 +56,7 @@ from gradproof_probe.gradients.probing import (
     ridders,
 )
 from gradproof_probe.gradients.situations import Situation
-from gradproof_probe.gradients.structure import tangents
+from gradproof_probe.gradients.structure import fill_inside, tangents
 from gradproof_probe.harness.recipe import default_dtype
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, NO_DERIVATIVE
 from gradproof_probe.importing import describe_error
@@ -187,10 +189,12 @@ class Examiner:
             return self._result(
                 "inconclusive", "no_differentiable_output", "no output depends differentiably on an input"
             )
-        for output in outputs:
-            if not bool(torch.isfinite(output.value).all()):
-                where = output.path or "the output"
+        where = _not_finite(outputs)
+        if where is not None:
+            outputs = self._inside(experiment) or []
+            if not outputs:
                 return self._result("inconclusive", "not_finite", f"{where} isn't finite at these inputs")
+            self._evidence["inputs"] = f"between 0.1 and 0.9: {where} isn't finite at the given ones"
         again = experiment.run()
         if [o.value.shape for o in outputs] != [o.value.shape for o in again] or not all(
             torch.equal(a.value, b.value) for a, b in zip(outputs, again, strict=True)
@@ -220,6 +224,20 @@ class Examiner:
         self._random = trace.narrow.random
         if self._random:
             self._evidence["random"] = sorted(self._random)
+        return None
+
+    @staticmethod
+    def _inside(experiment: Experiment) -> list[Output] | None:
+        """The outputs at inputs from inside of nearly every domain, which stay; None if they aren't finite either."""
+        given = [variable.base for variable in experiment.variables]
+        fill_inside(experiment, experiment.seed)
+        with contextlib.suppress(ForwardError):
+            outputs = experiment.run()
+            if differentiable(outputs) and _not_finite(outputs) is None:
+                return outputs
+        for variable, base in zip(experiment.variables, given, strict=True):
+            variable.base = base
+        experiment.put_back()
         return None
 
     # -- probing
@@ -329,7 +347,8 @@ class Examiner:
         return self._result(
             "pass",
             "agrees",
-            f"autograd agrees with differences along {len(probes)} random directions, relative error {error:.1e}",
+            f"autograd agrees with differences along {len(probes)} random directions, relative error {error:.1e}"
+            + (f"; at inputs {self._evidence['inputs']}" if "inputs" in self._evidence else ""),
             {"relative_error": error},
         )
 
@@ -599,6 +618,14 @@ class _GradientNotFiniteError(Exception):
     def __init__(self, names: list[str]) -> None:
         super().__init__(", ".join(names[:5]))
         self.names = names
+
+
+def _not_finite(outputs: Sequence[Output]) -> str | None:
+    """The name of the first output with a NaN or an infinity."""
+    for output in outputs:
+        if not bool(torch.isfinite(output.value).all()):
+            return output.path or "the output"
+    return None
 
 
 def _label(constant: str, named: Named) -> str:

@@ -104,6 +104,16 @@ class Explainer:
             return found
         if found.cause in VALUES_ASIDE:
             return found
+        if time.monotonic() > self._deadline:
+            return labelled(
+                found,
+                Label(
+                    "time_over",
+                    f"{found.text}; the time was over before anything that might explain it was tried",
+                    ("a difference is called a fault only after its harmless causes are excluded",),
+                    meant=False,
+                ),
+            )
         if not inner and not seen.own_backward():
             return labelled(
                 found,
@@ -161,7 +171,7 @@ class Explainer:
         if not found.mismatch:
             return None
         rounding = COARSE[seen.noted.dtype] if seen.noted.dtype is not None else ROUNDING[torch.float64]
-        comparer = Comparer(self._make, source_root=self._root, seed=self._seed, rounding=rounding, single=found.single)
+        comparer = self._comparer(single=found.single, rounding=rounding)
         try:
             return (
                 self._carried(seen.experiment, single=found.single)
@@ -337,7 +347,14 @@ class Explainer:
         )
 
     def _comparer(self, *, single: bool, rounding: float) -> Comparer:
-        return Comparer(self._make, source_root=self._root, seed=self._seed, rounding=rounding, single=single)
+        return Comparer(
+            self._make,
+            source_root=self._root,
+            seed=self._seed,
+            deadline=self._deadline,
+            rounding=rounding,
+            single=single,
+        )
 
     # -- once more
 

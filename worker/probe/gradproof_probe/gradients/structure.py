@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
+
+from gradproof_probe.gradients.experiment import Experiment
 
 NEAR: Final = 1e-6
 Direction = torch.Tensor
@@ -120,7 +122,17 @@ def _inside(base: torch.Tensor, direction: torch.Tensor, low: float, high: float
     return torch.sign(direction) * torch.minimum(direction.abs(), limit)
 
 
-def interior(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Values that nearly every domain contains: between 0.1 and 0.9."""
-    drawn: Any = torch.rand(value.shape, generator=generator, dtype=torch.float64)
-    return (0.1 + 0.8 * drawn).to(value.dtype)
+def fill_inside(experiment: Experiment, seed: int, *, ends: bool = False) -> None:
+    """Inputs from now on between 0.1 and 0.9, which nearly every domain contains; parameters as they are.
+
+    `ends`: zeros and ones are among them.
+    """
+    generator = torch.Generator().manual_seed(seed + 11)
+    for variable in experiment.variables:
+        if variable.kind == "input" and not variable.base.is_complex():
+            drawn = torch.rand(variable.base.shape, generator=generator, dtype=torch.float64)
+            variable.base = (0.1 + 0.8 * drawn).to(variable.base.dtype)
+            if ends:
+                flat = variable.base.view(-1)
+                flat[::3], flat[1::3] = 0.0, 1.0
+    experiment.put_back()
