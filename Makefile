@@ -72,11 +72,11 @@ docs: $(STAMP) ## write the pages that come from the code
 examples: $(STAMP) ## run the examples of docs/gradients.md, write what they print and draw its picture
 	$(BIN)/python -m tools.page_examples docs/gradients.md
 
-cases: $(STAMP) ## score tests/cases (ARGS=--static: reading only)
+cases: $(STAMP) ## score tests/cases, confirmed by kind, each miss (ARGS=--static: reading only)
 	$(BIN)/python -m tools.cases $(ARGS)
 
-survey: $(STAMP) ## zero-configuration rates on real packages (PACKAGES="vit-pytorch entmax")
-	$(BIN)/python -m benchmarks.survey $(PACKAGES)
+survey: $(STAMP) ## zero-configuration rates on real packages (PACKAGES="vit-pytorch entmax" ARGS="--sample 40")
+	$(BIN)/python -m benchmarks.survey $(PACKAGES) $(ARGS)
 
 bench-static: $(STAMP) ## the analyzer against ast, libcst and two linters on the same files (ARGS=--scaling)
 	$(BIN)/python -m benchmarks.static_speed $(ARGS) $(PACKAGES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -15,6 +16,66 @@ CORPUS = [
     *("timm", "transformers", "diffusers", "kornia", "x-transformers", "vit-pytorch", "monai", "torch-geometric"),
     *("e3nn", "torchvision"),
 ]
+
+# Losses, attention, generative models, geometry, metrics: public packages of many sizes and hands. Of four only some
+# directories, because the whole would outweigh all others; none: everything.
+SURVEYED: dict[str, tuple[str, ...]] = {
+    "entmax": (),
+    "torchdiffeq": (),
+    "torchsde": (),
+    "local-attention": (),
+    "performer-pytorch": (),
+    "perceiver-pytorch": (),
+    "rotary-embedding-torch": (),
+    "pytorch-msssim": (),
+    "focal-loss-torch": (),
+    "focal-frequency-loss": (),
+    "pytorch-focalloss": (),
+    "unified-focal-loss-pytorch": (),
+    "lpips": (),
+    "piqa": (),
+    "geomloss": (),
+    "linear-attention-transformer": (),
+    "vector-quantize-pytorch": (),
+    "pytorch-wavelets": (),
+    "e3nn": (),
+    "x-transformers": (),
+    "monai": ("monai/networks", "monai/losses"),
+    "torch-geometric": ("torch_geometric/nn",),
+    "denoising-diffusion-pytorch": (),
+    "segmentation-models-pytorch": (),
+    "pytorch-metric-learning": (),
+    "vit-pytorch": (),
+    "kornia": tuple(f"kornia/{part}" for part in ("losses", "geometry", "filters", "feature", "enhance", "color")),
+    "torchmetrics": ("torchmetrics/functional",),
+}
+# What these packages import beside torch, numpy and pillow; torchvision and compiled extensions are left out, as they
+# are missing on many machines too.
+DEPENDENCIES = [
+    *("accelerate", "aiohappyeyeballs", "aiohttp", "aiosignal", "axial-positional-embedding", "charset-normalizer"),
+    *("colt5-attention", "einops", "einx", "ema-pytorch", "filelock", "frozendict", "frozenlist", "fsspec"),
+    *("huggingface-hub", "hyper-connections", "jaxtyping", "joblib", "kornia-rs", "lightning-utilities", "linformer"),
+    *("local-attention", "loguru", "multidict", "numpy", "opt-einsum", "opt-einsum-fx", "packaging", "pillow"),
+    *("product-key-memory", "propcache", "psutil", "pyparsing", "pywavelets", "pyyaml", "requests", "safetensors"),
+    *("scikit-learn", "scipy", "six", "sympy", "threadpoolctl", "timm", "torch-einops-utils", "tqdm", "trampoline"),
+    *("urllib3", "wadler-lindig", "xxhash", "yarl"),
+]
+
+
+def environment(directory: Path) -> Path:
+    """An interpreter with torch as it is here and the dependencies of what is surveyed; wheels only.
+
+    Without their own dependencies, so that nothing brings another torch.
+    """
+    python = directory / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+        place = next(directory.glob("lib/python*/site-packages"))
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
+        subprocess.run([*command, "--target", str(place), *DEPENDENCIES], check=True)
+        # Last, so that what is installed here is found before what this machine has.
+        (place / "zz_torch.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    return python
 
 
 @contextmanager

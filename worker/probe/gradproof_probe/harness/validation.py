@@ -40,7 +40,17 @@ from gradproof_probe.harness.evidence import (
     called_parameters,
     read_evidence,
 )
-from gradproof_probe.harness.recipe import Built, ExpressionError, Grade, Recipe, caller, construct, make_inputs
+from gradproof_probe.harness.options import mode_options
+from gradproof_probe.harness.recipe import (
+    Built,
+    ExpressionError,
+    Grade,
+    Recipe,
+    Variant,
+    caller,
+    construct,
+    make_inputs,
+)
 from gradproof_probe.harness.rewriting import Shape, WrittenTensor, with_shapes, written_tensors
 from gradproof_probe.harness.trial import Trial, attempt
 from gradproof_probe.importing import Resolved
@@ -48,6 +58,8 @@ from gradproof_probe.importing import Resolved
 TRIAL_S: Final = 2.0
 # Seconds for all of it, a wall-clock limit for the slow ones: the median takes 20 trials of some 5 ms.
 VALIDATION_S: Final = 6.0
+VARIANTS: Final = 12
+VARIANTS_S: Final = 3.0
 
 
 def validate(
@@ -65,6 +77,7 @@ def validate(
         return replace(recipe, code=_code(resolved, recipe, seed, trial))
     if not _is_given(recipe):
         recipe, trial = _judged(runs, recipe, trial, routes)
+    recipe = replace(recipe, variants=_variants(resolved, recipe, seed, deadline))
     return replace(recipe, code=_code(resolved, recipe, seed, trial))
 
 
@@ -372,3 +385,19 @@ def _names(recipe: Recipe, parameters: Sequence[inspect.Parameter]) -> dict[int,
         elif position < len(parameters):
             names[position] = parameters[position].name
     return names
+
+
+# -------------------------------------------------------------------------------------------------------- variants
+
+
+def _variants(resolved: Resolved, recipe: Recipe, seed: int, deadline: float) -> tuple[Variant, ...]:
+    """The other values of mode arguments that build and run, forward and backward."""
+    until = min(deadline, time.monotonic() + VARIANTS_S)
+    kept: list[Variant] = []
+    for variant in mode_options(resolved, recipe.constructor, recipe.inputs):
+        if len(kept) == VARIANTS or time.monotonic() > until:
+            break
+        changed = replace(recipe, constructor=variant.constructor, inputs=variant.inputs)
+        if _Runs(resolved, changed, seed, until).holds(variant.inputs):
+            kept.append(variant)
+    return tuple(kept)
