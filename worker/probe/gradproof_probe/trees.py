@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -61,6 +62,8 @@ def transform(value: Any, change: Callable[[torch.Tensor], torch.Tensor], depth:
         return type(value)(*(transform(item, change, depth + 1) for item in value))
     if type(value) is dict:
         return {key: transform(item, change, depth + 1) for key, item in value.items()}
+    if type(value) is types.SimpleNamespace:
+        return types.SimpleNamespace(**{k: transform(item, change, depth + 1) for k, item in vars(value).items()})
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changes = {
             item.name: transform(getattr(value, item.name), change, depth + 1)

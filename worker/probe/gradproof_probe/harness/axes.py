@@ -48,7 +48,7 @@ _SPARE: Final = (2, 5, 8, 6, 4, 7, 3, 9, 10, 12, 11, 13)
 class Axis:
     """One unknown size. Axes are joined; the questions are answered by what they are joined into."""
 
-    __slots__ = ("_into", "divisors", "least", "parts", "size", "symbol")
+    __slots__ = ("_into", "divisors", "least", "most", "parts", "size", "symbol")
 
     def __init__(self, size: int | None = None, symbol: str = "") -> None:
         self._into: Axis | None = None
@@ -56,6 +56,7 @@ class Axis:
         self.symbol = symbol
         self.divisors: set[int] = set()
         self.least = 1
+        self.most = LARGEST
         self.parts: tuple[Axis, ...] = ()
 
     def root(self) -> Axis:
@@ -76,6 +77,7 @@ class Axis:
         mine.symbol = mine.symbol or theirs.symbol
         mine.divisors |= theirs.divisors
         mine.least = max(mine.least, theirs.least)
+        mine.most = min(mine.most, theirs.most)
         mine.parts = mine.parts or theirs.parts
         return True
 
@@ -105,17 +107,42 @@ class Form:
     dtype: str = ""
     high: int | None = None
     """Upper bound of integer values."""
+    base: Form | None = None
+    """The form that this is a view of: its elements are of the same type."""
+    offset: int | None = None
+    """How many axes it has more than its base, where that is known."""
+    twin: Form | None = None
+    """The form of the same rank of which some axes were moved or replaced."""
 
     def axis(self, index: int) -> Axis:
         if self.rank is not None:
             index = index + self.rank if index < 0 else index
         else:
             self.least_rank = max(self.least_rank, index + 1 if index >= 0 else -index)
-        return self.axes.setdefault(index, Axis())
+        if index not in self.axes:
+            self.axes[index] = self._of_twin(index) or Axis()
+        return self.axes[index]
+
+    def _of_twin(self, index: int) -> Axis | None:
+        """An axis that wasn't moved; while the rank is unknown, only where none is counted from the other end."""
+        if self.twin is None or (self.rank is None and any((place < 0) != (index < 0) for place in self.axes)):
+            return None
+        return self.twin.axis(index)
+
+    def want(self, dtype: str, high: int | None = None) -> None:
+        """Demand a type of the elements, and integers below `high`; the first demand holds."""
+        self.dtype = self.dtype or dtype
+        self.high = self.high or high
+        if self.base is not None:
+            self.base.want(dtype, high)
 
     def set_rank(self, rank: int) -> bool:
         if self.rank is not None or rank < self.least_rank:
             return self.rank == rank
+        if self.twin is not None and not self.twin.set_rank(rank):
+            return False
+        if self.base is not None and self.offset is not None:
+            self.base.set_rank(rank - self.offset)
         self.rank = rank
         for index in [index for index in self.axes if index < 0]:
             axis = self.axes.pop(index)
@@ -180,7 +207,7 @@ class Sizes:
             wanted = [self._side]
         else:
             wanted = [size for size in (by_symbol, usual, *_SPARE) if size is not None]
-        fitting = [self._rounded(size, step, root.least) for size in wanted]
+        fitting = [self._rounded(min(size, root.most), step, root.least) for size in wanted]
         fresh = [size for size in fitting if size not in self._used]
         return fresh[0] if fresh and self._side is None else fitting[0]
 

@@ -357,7 +357,7 @@ class _Reader:
         }
         if name in special:
             if name in ("real", "imag"):
-                form.dtype = form.dtype or "complex"
+                form.want("complex")
             return special[name]()
         if name in ("dtype", "device", "requires_grad", "is_cuda", "layout", "itemsize"):
             return UNKNOWN
@@ -391,9 +391,8 @@ class _Reader:
                     return Constant(owner.value[index.value])
                 except Exception:
                     return UNKNOWN
-            if isinstance(owner.value, torch.Tensor):
-                return form_of(owner)
-            return UNKNOWN
+            form = form_of(owner)
+            return self.index(form, node.slice, env) if form is not None else UNKNOWN
         if isinstance(owner, Items):
             number = number_of(index)
             inside = number is not None and -len(owner.values) <= number < len(owner.values)
@@ -404,7 +403,10 @@ class _Reader:
             if isinstance(index, Constant) and isinstance(index.value, int) and not owner.tensor:
                 return owner.item(index.value)
         form = form_of(owner)
-        return self.index(form, node.slice, env) if form is not None else UNKNOWN
+        result = self.index(form, node.slice, env) if form is not None else UNKNOWN
+        if isinstance(result, Form) and result is not form:
+            result.base = form
+        return result
 
     def part_of_shape(self, shape: ShapeOf, node: ast.expr, env: dict[str, Any]) -> Any:
         if isinstance(node, ast.Slice):
@@ -443,6 +445,8 @@ class _Reader:
         if form.rank is None:
             result = Form(None, max(0, form.least_rank - len(front) + len(axes_front)))
             result.axes = dict(enumerate(axes_front)) | {i - len(axes_back): axis for i, axis in enumerate(axes_back)}
+            result.base, result.offset = form, len(axes_front) + len(axes_back) - consuming
+            result.offset -= sum(not _is_new_axis(part) for part in front)
             if dots is None and len(axes_front) == len(front):
                 result.axes |= {index: axis for index, axis in form.axes.items() if index < 0}
             return result
@@ -470,7 +474,12 @@ class _Reader:
         if part.lower is None and part.upper is None and part.step is None:
             return axis
         low = number_of(self.value(part.lower, env)) if part.lower is not None else None
-        high = number_of(self.value(part.upper, env)) if part.upper is not None else None
+        upper = self.value(part.upper, env) if part.upper is not None else UNKNOWN
+        high, whole = number_of(upper), axis.known()
+        if isinstance(upper, Size) and high is None and whole is not None and part.lower is None:
+            # `self.positions[:length]`: no longer than what there is.
+            upper.axis.root().most = min(upper.axis.root().most, whole)
+            return upper.axis
         for number in (low, high):
             if number is not None:
                 axis.root().least = max(axis.root().least, min(abs(number) + (number == low and number > 0), 64))
@@ -480,8 +489,7 @@ class _Reader:
 
     def used_as_index(self, value: Any, form: Form) -> None:
         if isinstance(value, Parameter) and not value.form.dtype and not value.whole:
-            value.form.high = value.form.high or form.axis(0).known() or 2
-            value.form.dtype = "index"
+            value.form.want("index", form.axis(0).known() or 2)
 
     def of_binop(self, node: ast.BinOp, env: dict[str, Any]) -> Any:
         return self.combine(node.op, self.value(node.left, env), self.value(node.right, env))
@@ -540,7 +548,7 @@ class _Reader:
         if isinstance(node.op, ast.Invert) and isinstance(value, Parameter | Form):
             form = form_of(value)
             if form is not None:
-                form.dtype = form.dtype or "bool"
+                form.want("bool")
             return form
         if isinstance(value, Parameter):
             value.number += 1
@@ -674,7 +682,7 @@ class _Reader:
     def mask(self, mask: Any, owner: Any) -> None:
         form, other = form_of(mask), form_of(owner)
         if form is not None:
-            form.dtype = form.dtype or "bool"
+            form.want("bool")
             if other is not None and form.rank is not None and form.rank == other.rank:
                 operations.together(form, other)
 

@@ -94,7 +94,7 @@ def read_call(
                 by_words = _agree(slot.form, form_of_axes(said, symbols)) or by_words
         if slot.is_tensor and dtype and slot.argument.kind == "float":
             slot.argument = replace(slot.argument, kind=dtype)  # type: ignore[arg-type]
-    by_source = any(slot.use is not None and (slot.use.form.rank is not None or slot.use.form.axes) for slot in slots)
+    by_source = any(slot.use is not None and slot.use.says_something for slot in slots)
     return Reading(slots, by_source, by_words)
 
 
@@ -212,7 +212,7 @@ def tensor_argument(name: str, annotation: Any, use: Parameter, word: Word) -> A
         kind = "int"
     elif re.search(r"BoolTensor|\bBool\[", text):
         kind = "bool"
-    elif use.form.dtype in ("int", "index", "complex", "bool"):
+    elif use.form.dtype in ("int", "index", "complex", "bool", "float"):
         kind = "int" if use.form.dtype == "index" else use.form.dtype
     elif word.dtype:
         kind = word.dtype
@@ -256,7 +256,9 @@ def _ranks(tensors: Sequence[Slot], unknown: Sequence[Slot], *, is_module: bool)
     least = max((slot.form.least_rank for slot in unknown), default=0)
     front = [index for index in first.form.axes if index >= 0]
     back = [index for index in first.form.axes if index < 0]
-    if names.IMAGE_INPUT.search(first.argument.name) or (1 in front and not back):
+    if first.argument.kind == "int":
+        order = [2, 1, 3]
+    elif names.IMAGE_INPUT.search(first.argument.name) or (1 in front and not back):
         order = [4, 3, 2, 5]
     elif names.VIDEO_INPUT.search(first.argument.name):
         order = [5, 4, 3]

@@ -26,7 +26,7 @@ def replaced(form: Form, index: int, axis: Axis) -> Form:
     """The same form with another axis in one place."""
     if form.rank is None:
         # What is learnt of the result's rank is not learnt of the operand's; the axes that are known are shared.
-        result = Form(None, form.least_rank, dict(form.axes))
+        result = Form(None, form.least_rank, dict(form.axes), twin=form)
         result.axes[index] = axis
         return result
     result = Form.of(form.axis(place) for place in range(form.rank))
@@ -80,7 +80,7 @@ def _channels(rank: int | None, name: str) -> Rule:
 
 
 def _embedding(layer: Any, form: Form) -> Form:
-    form.dtype, form.high = form.dtype or "int", form.high or layer.num_embeddings
+    form.want("int", layer.num_embeddings)
     axes = form.all_axes()
     width = Axis(layer.embedding_dim)
     if axes is None:
@@ -195,6 +195,8 @@ def through_layer(layer: nn.Module, value: Any) -> tuple[bool, Any]:
     for kinds, rule in RULES:
         if isinstance(layer, kinds):
             form = form_of(value)
+            if form is not None and rule not in (_embedding, _same):
+                form.want("float")
             return True, rule(layer, form) if form is not None else None
     return False, None
 
@@ -204,6 +206,7 @@ def attention(layer: Any, query: Any, key: Any, value: Any) -> Form | None:
     forms = [form_of(item) for item in (query, key, value)]
     for form, width in zip(forms, (layer.embed_dim, layer.kdim, layer.vdim), strict=True):
         if form is not None:
+            form.want("float")
             form.set_rank(3)
             form.axis(-1).fix(width)
     first, second, third = forms

@@ -149,7 +149,7 @@ _VALUES_BY_NAME: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"homograph|^intrinsics?$|camera_matrix|^[HF]_?mat|transform_matrix", "invertible"),
         (r"^boxes?\d?$|bbox|_boxes$", "boxes"),
         (
-            r"^(std|sigma|sigmas|var|variance|scale|scales|depth|depths|radius|radii|distances?)$|_std$|_var$",
+            r"^(std|sigma|sigmas|var|variance|radius|radii)$|_std$|_var$",
             "positive",
         ),
         (r"^(ts|times|knots|bins|boundaries|t_span|grid_points)$", "sorted"),

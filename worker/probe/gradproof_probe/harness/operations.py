@@ -134,6 +134,10 @@ SAME: Final = frozenset(
         "logit",
     ]
 )
+# The result's elements are the operand's own.
+VIEWS: Final = frozenset(
+    ("transpose", "swapaxes", "permute", "t", "T", "mT", "unsqueeze", "squeeze", "view", "reshape", "expand", "flatten")
+) | {"chunk"}
 INTEGER: Final = frozenset(["long", "int", "short"])
 # The operands have one shape, up to broadcasting.
 TOGETHER: Final = frozenset(
@@ -205,10 +209,15 @@ REDUCTIONS: Final = frozenset(
 def apply(name: str, values: Values, named: Named) -> Any:
     """The value that the operation gives, after noting what it demands. What can't be read gives `UNKNOWN`."""
     try:
-        return _applied(name, values, named)
+        result = _applied(name, values, named)
     except (IndexError, ValueError, ZeroDivisionError):
         # Called with other arguments than any torch operation of this name takes, or another function's name.
         return UNKNOWN
+    operand = peek_form(values[0]) if values and name in VIEWS else None
+    for form in result.values if isinstance(result, Items) else [result]:
+        if isinstance(form, Form) and operand is not None and form is not operand:
+            form.base = form.base or operand
+    return result
 
 
 def _applied(name: str, values: Values, named: Named) -> Any:
@@ -444,7 +453,7 @@ def _unsqueeze(values: Values, named: Named) -> Any:
     axes = form.all_axes()
     if axes is None:
         form.least_rank = max(form.least_rank, dim if dim >= 0 else -dim - 1)
-        return Form(None, form.least_rank + 1)
+        return Form(None, form.least_rank + 1, base=form, offset=1)
     place = dim if dim >= 0 else dim + len(axes) + 1
     return Form.of([*axes[:place], Axis(1), *axes[place:]])
 
@@ -558,9 +567,7 @@ def _cross_entropy(values: Values, named: Named) -> Any:
     scores, target = form_of(values[0]), form_of(_argument(values, named, 1, "target"))
     if scores is None or target is None:
         return None
-    target.dtype = target.dtype or "int"
-    if target.high is None:
-        target.high = scores.axis(1).known() or 2
+    target.want("int", scores.axis(1).known() or 2)
     axes = scores.all_axes()
     if axes is not None and target.set_rank(max(len(axes) - 1, 0)):
         for index, axis in enumerate(axis for place, axis in enumerate(axes) if place != 1):
@@ -577,9 +584,7 @@ def _indexed(place: int) -> Operation:
         form, index = form_of(values[0]), form_of(_argument(values, named, place, "index"))
         dim = number_of(_argument(values, named, 1, "dim"))
         if index is not None:
-            index.dtype = index.dtype or "int"
-            if form is not None and dim is not None:
-                index.high = index.high or form.axis(dim).known() or 2
+            index.want("int", form.axis(dim).known() or 2 if form is not None and dim is not None else None)
         return index if place == 2 else None
 
     return apply
@@ -588,6 +593,11 @@ def _indexed(place: int) -> Operation:
 def _gather(values: Values, named: Named) -> Any:
     form, index = form_of(values[0]), form_of(_argument(values, named, 2, "index"))
     _indexed(2)(values, named)
+    if form is not None and index is not None and form.rank is None and index.rank is None:
+        # They have one rank, and the code shows no more axes than these.
+        index.set_rank(max(form.least_rank, index.least_rank))
+    if form is not None and index is not None and index.rank is not None:
+        form.set_rank(index.rank)
     dim = number_of(_argument(values, named, 1, "dim"))
     if form is not None and index is not None and dim is not None and form.rank is not None:
         index.set_rank(form.rank)
@@ -600,10 +610,9 @@ def _gather(values: Values, named: Named) -> Any:
 def _lookup(values: Values, named: Named) -> Any:
     index, weight = form_of(values[0]), form_of(_argument(values, named, 1, "weight"))
     if index is not None:
-        index.dtype = index.dtype or "int"
         if weight is not None:
             weight.set_rank(2)
-            index.high = index.high or weight.axis(0).known() or 2
+        index.want("int", weight.axis(0).known() or 2 if weight is not None else None)
     return None
 
 
@@ -612,8 +621,7 @@ def _one_hot(values: Values, named: Named) -> Any:
     classes = axis_of(_argument(values, named, 1, "num_classes") or UNKNOWN)
     if form is None:
         return None
-    form.dtype = form.dtype or "int"
-    form.high = form.high or (classes.known() if classes is not None else None) or 2
+    form.want("int", (classes.known() if classes is not None else None) or 2)
     axes = form.all_axes()
     return Form.of([*axes, classes or Axis()]) if axes is not None else Form(None, form.least_rank + 1)
 
@@ -628,7 +636,7 @@ def _complex_pairs(values: Values, _named: Named) -> Any:
 def _is_complex(values: Values, _named: Named) -> Any:
     form = form_of(values[0])
     if form is not None:
-        form.dtype = form.dtype or "complex"
+        form.want("complex")
     return None
 
 

@@ -332,7 +332,11 @@ def _dtypes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
         for index in reversed(range(len(arguments))):
             if arguments[index].kind in ("float", "int"):
                 yield _with(arguments, index, replace(arguments[index], kind="bool")), "a mask wanted"
-    if re.search(r"expected scalar type (?:Float|Double)|Long|Only Tensors of floating|floating point", message):
+    if re.search(
+        r"expected scalar type (?:Float|Double)|Long|mixed dtype|same d(?:ata)?type|Only Tensors of floating|"
+        r"floating point",
+        message,
+    ):
         for index, argument in enumerate(arguments):
             if argument.kind in ("int", "bool"):
                 yield _with(arguments, index, replace(argument, kind="float")), "floating point wanted"
@@ -370,7 +374,7 @@ def _divisible(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, 
                 if side <= 512:
                     yield (
                         _with(arguments, index, argument.with_shape((*argument.shape[:-2], side, side))),
-                        f"{factor} times",
+                        f"{factor}-fold",
                     )
     if re.search(
         r"divisible|multiple of|evenly|must be divided|is invalid for input of size|Kernel size can't be greater|"

@@ -6,6 +6,7 @@ recipe. What runs is not thereby how the author calls it: the grade and the prov
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -100,6 +101,10 @@ def _dependency(error: BaseException | None) -> NotRunnableError | None:
         )
     if isinstance(error, ModuleNotFoundError):
         return NotRunnableError("missing dependency", f"No module named {error.name!r}, imported when it is used")
+    said = re.search(r"No module named '([\w.]+)'", str(error)) if error is not None else None
+    if said is not None and error is not None:
+        # The package's own exception for an optional import, or for a compiled part that isn't there.
+        return NotRunnableError("missing dependency", f"No module named {said[1]!r}: {describe_error(error, 200)}")
     return None
 
 

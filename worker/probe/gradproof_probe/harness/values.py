@@ -86,6 +86,12 @@ class Parameter:
     """Classes that `isinstance` asks for."""
     default: Any = None
 
+    @property
+    def says_something(self) -> bool:
+        """Whether more than its name is known of it."""
+        known = self.form.rank is not None or bool(self.form.axes) or bool(self.form.dtype)
+        return known or any((self.keys, self.attributes, self.items, self.called, self.iterated))
+
     def as_form(self) -> Form:
         self.tensor += 1
         return self.form

@@ -1,0 +1,141 @@
+"""Inputs are demanded by the call itself, not guessed: each call here says in another way what it wants."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from gradproof_probe.harness.call_search import CallSearch, Found, Search, Start
+from gradproof_probe.harness.recipe import make_inputs
+from gradproof_probe.importing import Resolved
+from gradproof_probe.request import Target
+
+from tests.probe.conftest import FIXTURES
+
+
+@pytest.fixture(scope="module")
+def module() -> ModuleType:
+    sys.path.insert(0, str(FIXTURES))
+    try:
+        return importlib.import_module("demands")
+    finally:
+        sys.path.remove(str(FIXTURES))
+
+
+def resolved(module: ModuleType, name: str) -> Resolved:
+    value = getattr(module, name)
+    kind: Any = "module" if isinstance(value, type) else "function"
+    return Resolved(Target(f"demands:{name}", kind, "demands.py", 1, "", "demands", name), module, value)
+
+
+def search(module: ModuleType, name: str) -> tuple[Found, int]:
+    """What was found, and after how many trials."""
+    target = resolved(module, name)
+    state = Search(target, seed=0, deadline=time.monotonic() + 60)
+    instance = target.value() if target.target.kind == "module" else None
+    found = CallSearch(state, instance, Start(f"{name}()" if instance is not None else None)).run()
+    assert found is not None, state.input_error
+    assert found.trial.stage == "ok"
+    return found, state.trials
+
+
+def tensors(module: ModuleType, name: str, found: Found) -> list[Any]:
+    args, kwargs = make_inputs(resolved(module, name), found.recipe.inputs, seed=0)
+    return [*args, *kwargs.values()]
+
+
+# The first trial is right: what the source says suffices.
+DEMANDED = {
+    "Heads": [(None, None, 21)],
+    "Residual": [(None, None, 13)],
+    "Tokens": [(None, None)],
+    "pairs": [(None, None, 3), (None, None, 3)],
+    "picked": [(None, None), (None,)],
+    "said": [(None, None, 3), (None, None)],
+    "of_complex": [None],
+}
+
+
+@pytest.mark.parametrize("name", DEMANDED)
+def test_what_the_source_or_its_words_say_runs_at_once(module: ModuleType, name: str) -> None:
+    found, trials = search(module, name)
+    assert trials == 1, found.recipe
+    assert found.recipe.found_by == "source"
+    for tensor, expected in zip(tensors(module, name, found), DEMANDED[name], strict=True):
+        if expected is not None:
+            assert len(tensor.shape) == len(expected)
+            assert all(size in (None, actual) for size, actual in zip(expected, tensor.shape, strict=True))
+
+
+def test_one_symbol_is_one_size_and_two_symbols_are_two(module: ModuleType) -> None:
+    points, weights = tensors(module, "said", search(module, "said")[0])
+    assert points.shape[:2] == weights.shape
+    assert points.shape[0] != points.shape[1]
+    first, second = tensors(module, "pairs", search(module, "pairs")[0])
+    assert first.shape[0] == second.shape[0]
+
+
+def test_indices_stay_inside_what_they_index(module: ModuleType) -> None:
+    (tokens,) = tensors(module, "Tokens", search(module, "Tokens")[0])
+    assert not tokens.is_floating_point()
+    assert "torch.randint(0, 3," in search(module, "Tokens")[0].recipe.inputs[0]
+    scores, chosen = tensors(module, "picked", search(module, "picked")[0])
+    assert chosen.dtype == torch.int64
+    assert len(scores) == len(chosen)
+
+
+def test_a_complex_argument_is_known_by_its_use(module: ModuleType) -> None:
+    (signal,) = tensors(module, "of_complex", search(module, "of_complex")[0])
+    assert signal.is_complex()
+
+
+def test_arguments_that_hold_tensors_are_made_part_by_part(module: ModuleType) -> None:
+    ((fine, coarse),) = tensors(module, "TwoPyramids", search(module, "TwoPyramids")[0])
+    assert (fine.shape[1], coarse.shape[1]) == (5, 7)
+    (batch,) = tensors(module, "ByKey", search(module, "ByKey")[0])
+    assert sorted(batch) == ["image", "words"]
+    assert batch["image"].shape[-1] == 9
+    (data,) = tensors(module, "of_object", search(module, "of_object")[0])
+    assert sorted(vars(data)) == ["charges", "positions"]
+
+
+def test_what_is_called_is_a_function(module: ModuleType) -> None:
+    transform, x = tensors(module, "applied", search(module, "applied")[0])
+    assert callable(transform)
+    assert isinstance(x, torch.Tensor)
+
+
+def test_a_guard_in_a_helper_is_solved_for_the_argument(module: ModuleType) -> None:
+    (matrix,) = tensors(module, "guarded", search(module, "guarded")[0])
+    assert matrix.ndim == 3
+    assert matrix.shape[-1] == 11
+
+
+def test_an_optional_argument_that_is_needed_is_given_by_keyword(module: ModuleType) -> None:
+    found, _ = search(module, "optional_needed")
+    assert found.recipe.inputs[-1].startswith("scale=")
+    assert found.recipe.found_by in ("guards", "repair")
+
+
+def test_values_outside_the_domain_are_replaced_by_such_inside(module: ModuleType) -> None:
+    found, _ = search(module, "only_positive")
+    assert found.recipe.found_by == "values"
+    assert "torch.rand(" in found.recipe.inputs[0]
+
+
+def test_a_size_that_is_added_to_is_solved_for(module: ModuleType) -> None:
+    (x,) = tensors(module, "Concatenated", search(module, "Concatenated")[0])
+    assert x.shape[-1] == 11
+    assert tensors(module, "joined", search(module, "joined")[0])[0].shape[-1] == 13
+
+
+def test_every_input_is_an_expression_that_can_be_pasted(module: ModuleType) -> None:
+    for name in (*DEMANDED, "ByKey", "TwoPyramids", "of_object", "applied"):
+        for expression in search(module, name)[0].recipe.inputs:
+            ast.parse(f"call({expression})", mode="eval")
