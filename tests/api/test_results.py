@@ -146,7 +146,8 @@ def test_what_could_not_be_run_says_why(client: httpx.Client, workshop: Workshop
     workshop.read()
     workshop.probe()
     report = client.get(f"{ANALYSES}/{identity}/report").json()
-    assert report["summary"]["targets"] == {"found": 1, "run": 0, "not_run": {"inputs unsolved": 1}}
+    targets = {"found": 1, "run": 0, "not_run": {"inputs unsolved": 1}, "not_eligible": {}}
+    assert report["summary"]["targets"] == targets
     reasons = [finding["verdict_reason"] for finding in report["findings"] if finding["verdict"] == "not_exercised"]
     assert any("could not be run (inputs unsolved): no shape fits." in reason for reason in reasons)
 
