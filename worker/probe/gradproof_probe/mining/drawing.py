@@ -199,31 +199,26 @@ def _classes(values: torch.Tensor, shape: Shape) -> Iterator[str]:
 
 def _square(values: torch.Tensor, shape: Shape) -> Iterator[str]:
     size = shape[-1]
-    product = values @ values.mT
     last = values[..., -1, :]
-    if _near(product - torch.eye(size), 0.0):
+    scale = float(values.abs().max()) or 1.0
+    flat = bool((values == values[..., :1, :1]).all())  # what is the same everywhere is symmetric by chance
+    if _near(values @ values.mT - torch.eye(size), 0.0):
         yield f"torch.linalg.qr(torch.randn({shape}))[0]"
     elif bool((last[..., :-1] == 0).all()) and bool((last[..., -1] == 1).all()) and size in (3, 4):
         # A transformation of homogeneous coordinates: near the one that was given, its last row as it must be.
         noise = f"torch.randn({shape}) * torch.tensor([[0.05]] * {size - 1} + [[0.0]])"
-        if tensor_is_small(values):
-            yield f"{_literal(values)} * (1 + {noise}) + {noise}"
-        else:
-            yield f"torch.eye({size}) + {noise}"
-    elif _near(values - values.mT, 0.0):
-        if bool((torch.linalg.eigvalsh(values) > -CLOSE).all()):
+        around = _literal(values) if values.numel() <= LITERALS else f"torch.eye({size})"
+        yield f"{around} * (1 + {noise}) + {noise}"
+    elif not flat and _near((values - values.mT) / scale, 0.0):
+        if bool((torch.linalg.eigvalsh(values) > -CLOSE * scale).all()):
             yield f"(lambda m: m @ m.mT / {size} + torch.eye({size}))(torch.randn({shape}))"
         elif bool((values.diagonal(dim1=-2, dim2=-1) == 0).all()):
             yield f"(lambda m: (m + m.mT) * (1 - torch.eye({size})))(torch.rand({shape}))"
         else:
             draw = "rand" if bool((values >= 0).all()) else "randn"
             yield f"(lambda m: m + m.mT)(torch.{draw}({shape}))"
-    elif bool((values.triu(1) == 0).all()):
+    elif not flat and bool((values.triu(1) == 0).all()):
         yield f"torch.randn({shape}).tril(-1) + torch.eye({size}) * (1 + torch.rand({shape}))"
-
-
-def tensor_is_small(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= LITERALS
 
 
 def _by_range(tensor: torch.Tensor, shape: Shape) -> str:

@@ -155,14 +155,15 @@ class _Run:
 
     def _shrunken(self, number: int, parsed: Sequence[ast.Module | None], namespace: ModuleType) -> _Outcome:
         """The block at its smallest; if it raises, less small, together with the blocks whose names it uses."""
-        chain = [number] if self._document.separate else _needed(number, parsed)
-        sizes = sizes_of(*(tree for tree in parsed if tree is not None))
-        if self._document.separate:
-            sizes = sizes_of(*(tree for tree in (parsed[number],) if tree is not None))
-        first = self._block(number, size_map(sizes, STRENGTHS[0]), STRENGTHS[0], namespace)
-        if first.outcome != "raised" or self._document.kind == "test":
-            return first
+        chain = [number] if self._document.separate else _needed(number, parsed, imports=True)
+        related = [number] if self._document.separate else _related(number, parsed)
+        sizes = sizes_of(*(tree for index in related if (tree := parsed[index]) is not None))
+        outcome = self._block(number, size_map(sizes, STRENGTHS[0]), STRENGTHS[0], namespace)
+        if self._document.kind == "test":
+            return outcome
         for strength in STRENGTHS[1:]:
+            if outcome.outcome != "raised":
+                break
             self._tell({"type": "begin", "block": number})
             retried = self._namespace(self._document.blocks[number], number)
             for index in chain:
@@ -171,9 +172,7 @@ class _Run:
                 # Several examples in full size don't fit into memory: their names go with them.
                 retried.__dict__.clear()
                 gc.collect()
-            if outcome.outcome == "ran":
-                return outcome
-        return first
+        return outcome
 
     def _say(self, number: int, outcome: _Outcome) -> None:
         self._tell({"type": "block", "block": number, "outcome": outcome.outcome, "detail": outcome.detail[:500]})
@@ -311,22 +310,34 @@ def _outcome(error: BaseException | None) -> _Outcome:
     return _Outcome("raised", said)
 
 
-def _needed(number: int, parsed: Sequence[ast.Module | None]) -> list[int]:
+def _needed(number: int, parsed: Sequence[ast.Module | None], *, imports: bool) -> list[int]:
     """The block and, before it, the earlier ones that bind names it uses and doesn't bind itself."""
-    chain, wanted = [number], _names(parsed[number])[1]
+    chain, wanted = [number], _names(parsed[number], imports=imports)[1]
     for earlier in range(number - 1, -1, -1):
-        bound, used = _names(parsed[earlier])
+        bound, used = _names(parsed[earlier], imports=imports)
         if bound & wanted:
             chain.insert(0, earlier)
             wanted = (wanted - bound) | used
     return chain
 
 
-def _names(tree: ast.Module | None) -> tuple[set[str], set[str]]:
-    """The names that the code binds, and those that it uses without binding them."""
+def _related(number: int, parsed: Sequence[ast.Module | None]) -> list[int]:
+    """The blocks that pass values on to each other, this one among them: a size in one is a size in all."""
+    groups: list[set[int]] = []
+    for index in range(len(parsed)):
+        chain = set(_needed(index, parsed, imports=False))
+        joined = [group for group in groups if group & chain]
+        groups = [group for group in groups if not group & chain]
+        groups.append(chain.union(*joined))
+    return sorted(next(group for group in groups if number in group))
+
+
+def _names(tree: ast.Module | None, *, imports: bool) -> tuple[set[str], set[str]]:
+    """The names that the code binds (by importing too, or not), and those that it uses without binding them."""
     if tree is None:
         return set(), set()
     bound: set[str] = set()
+    imported: set[str] = set()
     used: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -334,8 +345,8 @@ def _names(tree: ast.Module | None) -> tuple[set[str], set[str]]:
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             bound.add(node.name)
         elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-    return bound, used - bound
+            imported.add((node.asname or node.name).partition(".")[0])
+    return bound | (imported if imports else set()), used - bound - imported
 
 
 def _helpers() -> dict[str, Any]:
