@@ -17,6 +17,8 @@ SearchOutcome = Literal["confirmed", "not_reproduced", "not_reached"]
 # In the order of what they are worth, should one finding be spoken of twice.
 _WORTH: Final[tuple[SearchOutcome, ...]] = ("confirmed", "not_reproduced", "not_reached")
 _MOST: Final = 1_000
+# How the probe begins the reason for a fix that it could not run or not judge.
+NOT_TRIED: Final = "not tried: "
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def evaluate(
     """The gate of one analysis. `status` is how the analysis ended, `status_reason` why it is not `finished`."""
     conditions = []
     if policy.no_failing_check:
-        conditions.append(_no_failing_check(targets))
+        conditions.append(_no_failing_check(targets, _excused(findings, policy)))
     if policy.no_new_error:
         conditions.append(_no_new(Severity.ERROR, findings, policy))
     if policy.no_new_warning:
@@ -46,12 +46,30 @@ def evaluate(
     return Gate(passed=all(condition.passed for condition in conditions), conditions=conditions)
 
 
-def _no_failing_check(targets: Sequence[TargetResult]) -> GateCondition:
+def _excused(findings: Sequence[SettledFinding], policy: GatePolicy) -> frozenset[tuple[object, ...]]:
+    """The failing checks all of whose findings are known, decided or not blocking, by target, check and device."""
+    counting: dict[tuple[object, ...], bool] = {}
+    for settled in findings:
+        records = settled.settlement.evidence.get("checks")
+        for record in records if isinstance(records, list) else ():
+            key = (record.get("target"), record.get("check"), record.get("device"))
+            counting[key] = counting.get(key, False) or _counts(settled, policy)
+    return frozenset(key for key, counts in counting.items() if not counts)
+
+
+def _no_failing_check(targets: Sequence[TargetResult], excused: frozenset[tuple[object, ...]]) -> GateCondition:
     ran: list[tuple[TargetResult, CheckInfo]] = [(target, check) for target in targets for check in target.checks]
     counts = Counter(check.verdict for _, check in ran)
-    failing = [f"{check.check} on {target.declaration.name}" for target, check in ran if check.verdict == "fail"]
+    failures = [(target, check) for target, check in ran if check.verdict == "fail"]
+    failing = [
+        f"{check.check} on {target.declaration.name}"
+        for target, check in failures
+        if (target.declaration.name, check.check, check.device) not in excused
+    ]
+    others = len(failures) - len(failing)
     undecided = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _UNDECIDED.items() if counts[verdict])
-    tail = f" ({undecided})" if undecided else ""
+    known = f"{others} more fail{'s' if others == 1 else ''} as known or decided" if others else ""
+    tail = f" ({', '.join(words for words in (known, undecided) if words)})" if known or undecided else ""
     if failing:
         explanation = f"{len(failing)} of {len(ran)} fail: {_some(failing)}{tail}"
     elif ran:

@@ -7,12 +7,13 @@ database nor the clock is known here. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from analyzer import eligibility
-from analyzer.findings import ImportNote, Suppression
+from analyzer.findings import FixSafety, ImportNote, Suppression
 from services.findings.model import SettledFinding, TargetResult
+from services.findings.searches import NOT_TRIED
 from services.reports.document import (
     AnalysisInfo,
     BaselineInfo,
@@ -128,19 +129,7 @@ def _finding(settled: SettledFinding, public_url: str | None) -> FindingInfo:
         verdict=settled.settlement.verdict,
         verdict_reason=settled.settlement.reason,
         evidence=dict(settled.settlement.evidence),
-        fix=FixInfo(
-            safety=finding.fix.safety.value,
-            edits=[
-                EditInfo(
-                    start_line=edit.region.start_line,
-                    start_column=edit.region.start_column,
-                    end_line=edit.region.end_line,
-                    end_column=edit.region.end_column,
-                    replacement=edit.replacement,
-                )
-                for edit in finding.fix.edits
-            ],
-        ),
+        fix=_fix(settled),
         related=[
             RelatedInfo(
                 path=related.region.path,
@@ -155,6 +144,31 @@ def _finding(settled: SettledFinding, public_url: str | None) -> FindingInfo:
         ],
         is_new=settled.is_new,
         triage=settled.triage,
+    )
+
+
+def _fix(settled: SettledFinding) -> FixInfo:
+    """With what came of running it: a fix that was shown not to mend the fault is not offered as safe."""
+    fix = settled.finding.fix
+    told = settled.settlement.evidence.get("fix")
+    outcome = told if isinstance(told, Mapping) else {}
+    reason, verified = outcome.get("reason"), outcome.get("verified")
+    tried = isinstance(verified, bool) and isinstance(reason, str) and not reason.startswith(NOT_TRIED)
+    refuted = tried and not verified and fix.safety is FixSafety.SAFE
+    return FixInfo(
+        safety=FixSafety.UNSAFE.value if refuted else fix.safety.value,
+        edits=[
+            EditInfo(
+                start_line=edit.region.start_line,
+                start_column=edit.region.start_column,
+                end_line=edit.region.end_line,
+                end_column=edit.region.end_column,
+                replacement=edit.replacement,
+            )
+            for edit in fix.edits
+        ],
+        verified=bool(verified) if tried else None,
+        verified_reason=reason if isinstance(reason, str) else None,
     )
 
 

@@ -103,6 +103,12 @@ class EditInfo(Document):
 class FixInfo(Document):
     safety: Literal["safe", "unsafe", "none"] = "none"
     edits: list[EditInfo] = []
+    verified: bool | None = Field(
+        default=None,
+        description="whether the fixed code was run and is clean at the input that showed the fault, with the same "
+        "values elsewhere; null where it was not run",
+    )
+    verified_reason: str | None = Field(default=None, description="the sentence behind verified")
 
 
 class Placed(Document):

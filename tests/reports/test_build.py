@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from services.reports.document import Report
+from analyzer.findings import Edit, Fix, FixSafety
+from services.findings.model import SettledFinding, Settlement
+from services.reports.document import FixInfo, Report
 from services.reports.formats import Rendering, report_format
 from tests.reports.samples import finding, hostile_report, norm, report_of, rich_report, target
 
@@ -52,3 +54,26 @@ def test_json_is_the_document_and_reads_back_the_same() -> None:
         written = report_format("json").render(report, Rendering())
         assert Report.model_validate_json(written) == report
         assert json.loads(written)["schema_version"] == "1"
+
+
+def _with_fix(outcome: object) -> FixInfo:
+    mended = finding(fix=Fix(FixSafety.SAFE, (Edit(finding().region, "x + eps"),)))
+    evidence = {} if outcome is None else {"fix": outcome}
+    settled = SettledFinding(mended, Settlement("confirmed", "because", evidence))
+    return report_of(settled=(settled,)).findings[0].fix
+
+
+def test_a_fix_says_whether_it_was_run_and_is_clean() -> None:
+    shown = _with_fix({"verified": True, "reason": "it is clean"})
+    assert (shown.safety, shown.verified, shown.verified_reason) == ("safe", True, "it is clean")
+    assert _with_fix(None).verified is None
+
+
+def test_a_fix_that_was_shown_not_to_mend_the_fault_is_not_offered_as_safe() -> None:
+    refuted = _with_fix({"verified": False, "reason": "with the fix, 3 values are not finite"})
+    assert (refuted.safety, refuted.verified) == ("unsafe", False)
+
+
+def test_a_fix_that_could_not_be_run_stays_as_reading_left_it() -> None:
+    untried = _with_fix({"verified": False, "reason": "not tried: the input is too long to be kept"})
+    assert (untried.safety, untried.verified) == ("safe", None)

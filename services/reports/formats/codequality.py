@@ -13,6 +13,7 @@ from analyzer.findings import Region
 from services.reports.document import FindingInfo, Report
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.sources import file_region, region_of
+from services.reports.stories import rule_findings, untold_failures
 from services.reports.untrusted import one_line
 
 
@@ -37,24 +38,21 @@ class CodeQualityFormat(ReportFormat):
                     "lines": _lines(file_region(rendering.sources, region_of(finding))),
                 },
             }
-            for finding in report.findings
+            for finding in rule_findings(report)
             if finding.triage not in {"accepted", "false_positive"}
         ]
-        for target in report.targets:
-            for check in target.checks:
-                if check.verdict != "fail":
-                    continue
-                said = check.diagnosis.text if check.diagnosis else check.summary
-                path, line = (check.path, check.line) if check.path else (target.path, target.line)
-                issues.append(
-                    {
-                        "description": one_line(f"{check.check} fails on {target.name} ({check.device}): {said}"),
-                        "check_name": check.check,
-                        "fingerprint": _unique("\x00".join((check.check, target.name, check.device)), seen),
-                        "severity": "critical",
-                        "location": {"path": path, "lines": {"begin": line or 1}},
-                    }
-                )
+        for target, check in untold_failures(report):
+            said = check.diagnosis.text if check.diagnosis else check.summary
+            path, line = (check.path, check.line) if check.path else (target.path, target.line)
+            issues.append(
+                {
+                    "description": one_line(f"{check.check} fails on {target.name} ({check.device}): {said}"),
+                    "check_name": check.check,
+                    "fingerprint": _unique("\x00".join((check.check, target.name, check.device)), seen),
+                    "severity": "critical",
+                    "location": {"path": path, "lines": {"begin": line or 1}},
+                }
+            )
         return json.dumps(issues, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -16,6 +16,7 @@ from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.sources import Sources, file_region, line_region, region_of
+from services.reports.stories import rule_findings, untold_failures
 from services.reports.untrusted import one_line, shorten, visible
 
 MAXIMUM_A_LEVEL = 10
@@ -45,7 +46,7 @@ class GithubFormat(ReportFormat):
             *_failures(report, rendering.sources),
             *(
                 _finding(finding, rendering.sources)
-                for finding in report.findings
+                for finding in rule_findings(report)
                 if finding.is_new and finding.triage not in {"accepted", "false_positive"}
             ),
         ]
@@ -79,10 +80,8 @@ def _finding(finding: FindingInfo, sources: Sources) -> _Annotation:
 
 
 def _failures(report: Report, sources: Sources) -> Iterable[_Annotation]:
-    for target in report.targets:
-        for check in target.checks:
-            if check.verdict == "fail":
-                yield _failure(target, check, sources)
+    for target, check in untold_failures(report):
+        yield _failure(target, check, sources)
 
 
 def _failure(target: TargetInfo, check: CheckInfo, sources: Sources) -> _Annotation:

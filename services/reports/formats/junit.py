@@ -12,6 +12,7 @@ from services.reports import harnesses
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
+from services.reports.stories import rule_findings
 from services.reports.untrusted import one_line, shorten, visible
 
 _LONGEST_MESSAGE = 500
@@ -27,7 +28,9 @@ class JunitFormat(ReportFormat):
 
     def render(self, report: Report, rendering: Rendering) -> str:  # noqa: ARG002 - it quotes nothing
         root = Element("testsuites", name="gradproof", time=f"{report.analysis.duration_s or 0:.3f}")
-        suites = [_suite(root, "static findings", (_finding_case(finding, report) for finding in report.findings))]
+        suites = [
+            _suite(root, "static findings", (_finding_case(finding, report) for finding in rule_findings(report)))
+        ]
         for target in report.targets:
             suites.append(_suite(root, target.name, _target_cases(target)))
             _graded(suites[-1], target)

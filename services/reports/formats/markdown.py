@@ -16,6 +16,7 @@ from services.reports.environment import environment_facts
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.sources import QuotedLine, excerpt, region_of
+from services.reports.stories import rule_findings
 from services.reports.untrusted import one_line, shorten, visible
 
 # GitHub refuses a body of more than 65,536 characters; the rest is left to the report itself, never cut in a fence.
@@ -115,9 +116,10 @@ def _head(report: Report) -> str:
 
 
 def _findings(report: Report, rendering: Rendering) -> Iterable[str]:
-    if report.findings:
+    findings = rule_findings(report)
+    if findings:
         yield "### Findings"
-    for finding in report.findings:
+    for finding in findings:
         yield _finding(finding, harnesses.harness_of(report, finding), rendering)
 
 

@@ -25,6 +25,7 @@ from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.rulebook import Entry, entry
 from services.reports.sources import Sources, file_region, line_region, region_of
+from services.reports.stories import rule_findings, untold_failures
 from services.reports.untrusted import shorten, visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -67,7 +68,7 @@ def _fits(text: str) -> bool:
 
 
 def _static(report: Report, sources: Sources, most: int) -> Json:
-    findings = sorted(report.findings, key=lambda finding: (_RANK[finding.severity], not finding.is_new))
+    findings = sorted(rule_findings(report), key=lambda finding: (_RANK[finding.severity], not finding.is_new))
     run = _run(report, "static", (finding.rule for finding in findings), len(findings), most)
     seen: Counter[str] = Counter()
     run["results"] = [_finding(finding, run, seen, sources) for finding in findings[:most]]
@@ -82,7 +83,7 @@ def _static(report: Report, sources: Sources, most: int) -> Json:
 
 
 def _runtime(report: Report, sources: Sources, most: int) -> Json:
-    failing = [(target, check) for target in report.targets for check in target.checks if check.verdict == "fail"]
+    failing = untold_failures(report)
     run = _run(report, "runtime", (check.check for _, check in failing), len(failing), most)
     seen: Counter[str] = Counter()
     run["results"] = [_failure(target, check, run, seen, sources) for target, check in failing[:most]]

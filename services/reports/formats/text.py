@@ -20,6 +20,7 @@ from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.harnesses import NotRun
 from services.reports.sources import QuotedLine, Sources, cut, excerpt, line_region, lines_around, region_of, shifted
+from services.reports.stories import rule_findings
 from services.reports.untrusted import one_line, shorten, visible
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
@@ -114,7 +115,7 @@ class _Writer:
     def findings(self, report: Report) -> Iterable[str]:
         self._ran = bool(report.summary.checks)
         explained: set[str] = set()
-        for finding in sorted((item for item in report.findings if item.is_new), key=_order):
+        for finding in sorted((item for item in rule_findings(report) if item.is_new), key=_order):
             yield from self.finding(finding, harnesses.harness_of(report, finding))
             if finding.rule not in explained:
                 explained.add(finding.rule)

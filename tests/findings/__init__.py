@@ -1,0 +1,1 @@
+"""Findings: their verdicts, their severity, and one entry for one fault."""
