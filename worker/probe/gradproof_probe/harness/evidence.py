@@ -19,6 +19,7 @@ from torch import nn
 
 from gradproof_probe.harness.any_rank import integer_of, source_tree
 from gradproof_probe.harness.constructors import parameters_of
+from gradproof_probe.harness.demand import demands
 from gradproof_probe.harness.rewriting import WrittenTensor
 from gradproof_probe.harness.shapes import source_hints
 from gradproof_probe.importing import Resolved
@@ -77,7 +78,9 @@ def read_evidence(
 ) -> list[Evidence]:
     """What can be read about the arguments, from every route that needs no run."""
     tree = source_tree(function)
-    found = list(_source(function, tree, [parameter.name for parameter in parameters]))
+    names = [parameter.name for parameter in parameters]
+    found = list(_source(function, tree, names))
+    found += _followed(function, instance, names, frozenset(item.argument for item in found if item.fixes_rank))
     if instance is not None:
         found += _layers(instance, tree, parameters)
     for parameter in parameters:
@@ -217,6 +220,28 @@ def _source(function: Callable[..., Any], tree: ast.AST | None, names: list[str]
             yield Evidence("source", name, ranks=ranks, sure=len(ranks) == 1, said=said)
         elif least.get(name, 0) >= 2:
             yield Evidence("source", name, least_rank=least[name], sure=False, said=f"its axis {least[name]} is used")
+
+
+def _followed(
+    function: Callable[..., Any], instance: nn.Module | None, names: list[str], told: frozenset[str]
+) -> Iterator[Evidence]:
+    """What helpers and layers demand that an argument comes to. `told`: those whose own code says the rank already,
+    which must not count a second time.
+    """
+    if not names:  # nothing to read, perhaps not even a signature
+        return
+    is_apart = list(inspect.signature(function).parameters)[:1] != names[:1]
+    for name, parameter in demands(function, instance, names, skip_first=instance is None and is_apart).items():
+        form = parameter.form
+        sizes = tuple((index, size) for index, axis in form.axes.items() if (size := axis.known()) is not None)
+        ranks = (form.rank,) if form.rank is not None and name not in told else ()
+        least = form.least_rank if name not in told else 0
+        if sizes and instance is not None:
+            said = "what it comes to in the built module"
+            yield Evidence("layers", name, ranks=ranks, least_rank=least, sizes=sizes, sure=False, said=said)
+        elif ranks or sizes or least >= 2:
+            said = "what is done with it further on"
+            yield Evidence("source", name, ranks=ranks, least_rank=least, sizes=sizes, sure=False, said=said)
 
 
 def _axes_used(node: ast.AST) -> Iterator[tuple[str, int, bool]]:
