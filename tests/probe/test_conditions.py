@@ -82,6 +82,24 @@ class Derived(Base):
     def __init__(self, depth, **kwargs):
         super().__init__(**kwargs)
 
+class Needing(nn.Module):
+    def __init__(self, width, layers=None, groups=4):
+        super().__init__()
+        if layers is None:
+            raise ValueError("layers must be given")
+        if width % groups:
+            raise ValueError("groups")
+
+class Between(nn.Module):
+    def __init__(self, width, **more):
+        super().__init__()
+        self.inner = Needing(width, **more)
+
+class Outside(nn.Module):
+    def __init__(self, width, **kwargs):
+        super().__init__()
+        self.inner = Between(width, **kwargs)
+
 class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -182,6 +200,15 @@ def test_a_condition_is_followed_through_definitions_and_keyword_sinks(made: Any
     assert found
     for width in found[:3]:
         made.Derived(1, width=width)
+
+
+def test_what_a_keyword_sink_left_out_can_be_given_through_it(made: Any) -> None:
+    code = made.Outside.__init__.__code__
+    answers = asked(raised(made.Outside, 8), code)
+    assert ("kwargs['layers']", "given") in [(change.text, change.relation) for (change,) in answers]
+    groups = values(raised(made.Outside, 6, layers=1), code, "kwargs['groups']")
+    assert groups
+    made.Outside(6, layers=1, groups=groups[0])
 
 
 def test_a_condition_of_torch_s_own_constructor_is_solved_for_the_submitted_arguments(made: Any) -> None:

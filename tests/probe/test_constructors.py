@@ -143,6 +143,21 @@ def fallback(value, d):
         return value
     return d() if callable(d) else d
 
+class Hostile(type(nn.Module)):
+    def __instancecheck__(cls, other):
+        raise RuntimeError("don't look")
+    def __subclasscheck__(cls, other):
+        raise RuntimeError("don't look")
+
+class Prickly(metaclass=Hostile):
+    pass
+
+class Looked(nn.Module):
+    def __init__(self, thing: Prickly = None, size: int = 4):
+        super().__init__()
+        if size % 3 or isinstance(thing, int):
+            raise ValueError("size")
+
 class Loss(nn.Module):
     """A loss.
 
@@ -282,6 +297,12 @@ def test_widths_stay_apart(package: Package) -> None:
 def test_a_class_that_needs_itself_ends(package: Package) -> None:
     constructors = Constructors.of(package.target("Endless"))
     assert sum(1 for _ in iter(constructors.take, None)) < 60
+
+
+def test_classes_that_raise_when_they_are_looked_at_stop_nothing(package: Package) -> None:
+    made, expression, _, _ = package.construct("Looked")
+    assert made is not None
+    assert expression != "Looked()"
 
 
 def test_expressions_are_the_same_every_time(package: Package) -> None:

@@ -116,8 +116,11 @@ class Constructors:
         """The next expression to try: the cheapest of those that wait."""
         if self._waiting is None:
             self._waiting = []
-            for index, candidate in enumerate(self.candidates()):
-                self._offer(candidate, index * 1.5)
+            try:
+                for index, candidate in enumerate(self.candidates()):
+                    self._offer(candidate, index * 1.5)
+            except Exception:  # submitted classes and annotations may raise when they are only looked at
+                self._offer(Candidate(f"{self.name}()", "constructor defaults", "defaults"), 0.0)
         return heapq.heappop(self._waiting)[2] if self._waiting else None
 
     def failed(self, candidate: Candidate, error: BaseException) -> None:
@@ -126,7 +129,11 @@ class Constructors:
         progress = max((level.line for level in frames_of(error) if level.code is self._code), default=0)
         if progress > self._progress.get(candidate.expression, progress):
             cost -= 2.0
-        for rank, (expression, why, found_by) in enumerate(self._repair.changed(error, candidate.expression)):
+        try:
+            changes = list(self._repair.changed(error, candidate.expression))
+        except Exception:  # live frames hold objects of the submitted code, which may raise when they are looked at
+            changes = []
+        for rank, (expression, why, found_by) in enumerate(changes):
             order = max(_FOUND_BY.index(found_by), _FOUND_BY.index(candidate.found_by))
             changed = Candidate(expression, f"{candidate.provenance}; {why}", _FOUND_BY[order])
             if self._offer(changed, cost + 0.5 * rank + (2.0 if found_by == "repair" else 0.3)):
@@ -158,6 +165,9 @@ class Constructors:
             if weak:
                 yield from self._mined()
             said = _said(best)
+            apart = _apart(best)
+            if apart:
+                yield {**shrunken, **apart}, f"constructor arguments by {said}, widths kept apart", found_by
             yield shrunken, f"constructor arguments by {said}, large defaults made small", found_by
             yield first, f"constructor arguments by {said}", found_by
         if has_packed(self.cls) and not self.required:
@@ -237,6 +247,15 @@ class Constructors:
                 continue
             return [candidate.expression]
         return large[:1]
+
+
+_WIDTH: Final = re.compile(r"dim|width|channels?|features?|embed|size|units|nf$|filters", re.IGNORECASE)
+
+
+def _apart(best: dict[str, Choice]) -> dict[str, str]:
+    """Different values for widths that their names don't tell apart: 8, 12, 16, so that two swapped ones show."""
+    alike = [name for name, choice in best.items() if choice.expression == "8" and _WIDTH.search(name)]
+    return {name: str(8 + 4 * index) for index, name in enumerate(alike[:4])} if len(alike) > 1 else {}
 
 
 def _costliest(choices: Any) -> str:

@@ -82,8 +82,9 @@ def classes_with(
     wanted = frozenset(attributes)
     fitting = []
     for cls in classes_of(package):
-        related = excluding is not None and (issubclass(cls, excluding) or issubclass(excluding, cls))
-        if issubclass(cls, base) and not related and not inspect.isabstract(cls) and wanted <= attributes_of(cls):
+        # By the order of parents, not by issubclass: a protocol answers that with an exception.
+        related = excluding is not None and (excluding in cls.__mro__ or cls in excluding.__mro__)
+        if base in cls.__mro__ and not related and not _is_abstract(cls) and wanted <= attributes_of(cls):
             fitting.append(cls)
     fitting.sort(key=lambda cls: (names.get(cls.__name__) is not cls, len(attributes_of(cls)), cls.__qualname__))
     return fitting[:MOST_CLASSES]
@@ -102,11 +103,14 @@ def classes_of(package: str) -> tuple[type, ...]:
 
 def concrete(cls: type, package: str) -> list[type]:
     """The class itself, or where it is abstract the classes of the package that derive from it."""
-    abstract = inspect.isabstract(cls) or getattr(cls, "_is_protocol", False)
-    if not abstract:
+    if not _is_abstract(cls):
         return [cls]
-    derived = [c for c in classes_of(package) if c is not cls and issubclass(c, cls) and not inspect.isabstract(c)]
+    derived = [c for c in classes_of(package) if cls in c.__mro__ and not _is_abstract(c)]
     return derived[:MOST_CLASSES]
+
+
+def _is_abstract(cls: type) -> bool:
+    return inspect.isabstract(cls) or bool(vars(cls).get("_is_protocol"))
 
 
 def namespace(values: Mapping[str, str]) -> str:

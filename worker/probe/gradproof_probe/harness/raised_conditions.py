@@ -78,9 +78,12 @@ def frames_of(error: BaseException) -> list[_Level]:
 
 def _outwards(condition: ast.expr, levels: list[_Level], depth: int) -> Iterator[Guard]:
     """The condition where it stands, then with parameters replaced by what the callers gave for them."""
+    given: dict[str, dict[str, Any]] = {}
     for index in range(depth, -1, -1):
         level = levels[index]
         names = level.names()
+        for name, defaults in given.items():
+            names[name] = {**defaults, **names[name]}
         condition = normalised(condition, names)
         yield Guard(condition, names, level.code, level.line)
         expanded = _expanded(condition, level, names)
@@ -89,8 +92,12 @@ def _outwards(condition: ast.expr, levels: list[_Level], depth: int) -> Iterator
             condition = expanded
         if index == 0:
             return
-        call = call_at(levels[index - 1].frame, levels[index - 1].instruction)
-        bound = _bound(call, level.code, levels[index - 1].names()) if call is not None else {}
+        caller = levels[index - 1]
+        call = call_at(caller.frame, caller.instruction)
+        if call is None:
+            return
+        bound = _bound(call, level.code, caller.names())
+        given = _left_to_keywords(call, level, bound, given)
         used = {ast.unparse(n) for n in ast.walk(condition) if isinstance(n, ast.Name | ast.Subscript)}
         if not used & {*bound}:
             return
@@ -99,6 +106,28 @@ def _outwards(condition: ast.expr, levels: list[_Level], depth: int) -> Iterator
         if fixed is None:
             return
         condition = substituted(fixed, bound)
+
+
+def _left_to_keywords(
+    call: ast.Call, level: _Level, bound: dict[str, ast.expr], inner: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """A call with `**kwargs` could have given the parameters that it left out: they are bound to keys of it.
+
+    By the caller's name for its keywords: the values that these parameters have without being given.
+    """
+    spread = next((k.value for k in call.keywords if k.arg is None and isinstance(k.value, ast.Name)), None)
+    if not isinstance(spread, ast.Name):
+        return {}
+    code = level.code
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values: dict[str, Any] = {}
+    for name in parameters:
+        if name not in ("self", "cls") and name not in bound and name in level.frame.f_locals:
+            bound[name] = ast.Subscript(ast.Name(spread.id, ast.Load()), ast.Constant(name), ast.Load())
+            values[name] = level.frame.f_locals[name]
+    for defaults in inner.values():
+        values |= defaults
+    return {spread.id: values}
 
 
 def _fixed(
