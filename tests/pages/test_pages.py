@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from api.pages.sessions import console_link, sign_in_link
 from services.accounts import TokenService
 from services.database import Database
+from services.reports.document import HarnessVariant
 from tests.reports.samples import HOSTILE_TEXTS, check, failing, wrong_gradient
 from tests.serving import HARNESS, MODULE, RunningServer, Workshop, upload
 
@@ -102,6 +103,52 @@ def test_the_report_page_shows_verdict_grid_source_evidence_and_repro(
     assert check_block.get_by_text("print(torch.ones(1))").is_visible()
     assert page.get_by_text("torch 2.13.0 on cpu").is_visible()
     assert_accessible(page)
+
+
+@pytest.mark.parametrize("options", [{}, PHONE | DARK, NO_SCRIPT], ids=["light", "dark phone", "no script"])
+def test_a_harness_shows_what_it_is_worth_and_its_code_to_copy(
+    open_window: Any, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    code = "import torch\nfrom pkg.a import Norm\n\nmodel = Norm()\n"
+    more = {"grade": "B", "code": code, "variants": [HarnessVariant(constructor=None, inputs=[], option="p=2")]}
+    identity = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    workshop.read()
+    workshop.probe(failing(path="pkg/a.py", line=6), harness=HARNESS.model_copy(update=more))
+    window = open_window(**options)
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    assert page.locator("table.grid tbody .grade").inner_text() == "B"
+    assert page.locator(".harness").inner_text().startswith("B Harness grade B: inferred, and independent routes agree")
+    assert page.get_by_text("p=2", exact=True).is_visible()
+    page.get_by_text("Harness as code").click()
+    listing = page.get_by_label("harness of pkg.a:Norm", exact=True)
+    assert listing.locator("code").inner_text().splitlines() == code.splitlines()
+    if options is NO_SCRIPT:
+        assert listing.get_by_role("button").count() == 0
+        return
+    assert_accessible(page)
+    assert_fits(page)
+    window.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    listing.get_by_role("button", name="Copy harness of pkg.a:Norm").click()
+    listing.get_by_text("Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == code
+
+
+@pytest.mark.parametrize("options", [{}, PHONE | DARK], ids=["light", "dark phone"])
+def test_what_was_not_run_stands_in_a_table_with_what_would_mend_it(
+    open_window: Any, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    identity = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    workshop.read()
+    workshop.probe()
+    window = open_window(**options)
+    window.open(f"/analyses/{identity}")
+    row = window.page.locator("table.reasons tbody tr")
+    assert row.get_by_role("rowheader").inner_text() == "inputs unsolved (1)"
+    assert "no shape fits" in row.inner_text()
+    assert 'target = "pkg.a:Norm"' in row.get_by_label("how to declare pkg.a:Norm", exact=True).inner_text()
+    assert_accessible(window.page)
+    assert_fits(window.page)
 
 
 @pytest.mark.parametrize("options", [{}, PHONE | DARK, NO_SCRIPT], ids=["light", "dark phone", "no script"])
