@@ -297,8 +297,15 @@ def test_examples_that_do_their_worst_cost_only_themselves(tmp_path: Path) -> No
     assert "xxxx" not in said.stdout
 
 
-def test_a_package_whose_import_ends_the_process_gives_nothing_and_ends(tmp_path: Path) -> None:
-    files = {"pkg.py": "import os\nos._exit(0)\n", "README.md": "```python\nimport pkg\npkg.f(1)\n```\n"}
-    said = mined(tmp_path, files, ("pkg:f",), budget_s=60.0)
-    assert said.example("README.md:2")["outcome"] == "raised"
-    assert said.recipes("pkg:f") == []
+def test_a_module_whose_import_ends_the_process_costs_only_its_own_targets(tmp_path: Path) -> None:
+    files = {
+        "script.py": "import os\nos._exit(0)\n",
+        "pkg.py": HOSTILE_MODULE,
+        "a.md": "```python\nimport script\nscript.g(1)\n```\n",
+        "b.md": "```python\nimport torch\nfrom pkg import f\nf(torch.randn(2, 3))\n```\n",
+    }
+    said = mined(tmp_path, files, ("script:g", "pkg:f"), budget_s=60.0)
+    assert said.example("a.md:2")["outcome"] == "raised"
+    assert said.example("b.md:2")["outcome"] == "ran"
+    assert said.recipes("pkg:f")[0]["provenance"] == "b.md:4"
+    assert said.recipes("script:g") == []

@@ -99,24 +99,24 @@ class _Session:
     say: Say
     calls: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     said: dict[str, int] = field(default_factory=dict)
+    preload: bool = True
 
     def run_examples(self, documents: Sequence[Document], deadline: float) -> None:
         done = restarts = 0
-        preload = True
         while done < len(documents) and time.monotonic() < deadline and restarts <= RESTARTS:
-            heard = self._dig(documents[done:], deadline, preload=preload)
+            heard = self._dig(documents[done:], deadline)
             if self._stand_in(heard.missing):
                 continue
             restarts += 1
             done += heard.done
             if not heard.ready:
-                if not preload:
+                if not self.preload:
                     return
-                preload = False  # importing the package ended the process: an example may import less of it
+                self.preload = False  # importing the package ended the process: an example may import less of it
             else:
                 done += 1  # the one that was running ended the process that it was forked from
 
-    def _dig(self, documents: Sequence[Document], deadline: float, *, preload: bool) -> _Digging:
+    def _dig(self, documents: Sequence[Document], deadline: float) -> _Digging:
         heard = _Digging()
         by_then = min(deadline, time.monotonic() + IMPORT_S)
 
@@ -135,7 +135,7 @@ class _Session:
                 self._keep(message)
 
         watch(
-            lambda writer: dig(self.ground, documents, deadline, writer, preload=preload),
+            lambda writer: dig(self.ground, documents, deadline, writer, preload=self.preload),
             # A second more than it gives itself: what it heard last is still passed on.
             deadline=lambda: deadline + 1.0 if heard.ready else by_then,
             on_line=hear,
@@ -193,7 +193,7 @@ class _Session:
 
         calls = {target: sorted(self.calls[target], key=cost) for target in queue}
         watch(
-            lambda writer: try_targets(self.ground, calls, RECIPES, deadline, writer),
+            lambda writer: try_targets(self.ground, calls, RECIPES, deadline, writer, preload=self.preload),
             deadline=lambda: deadline + 1.0,
             on_line=hear,
         )

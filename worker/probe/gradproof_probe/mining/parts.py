@@ -21,15 +21,15 @@ def record_parts(run: Callable[[], object], source_root: Path) -> dict[str, list
     `run` must build the parent as well as call it: a module whose construction wasn't seen can't be written down. The
     parent itself, called by nothing of the package, is left out.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    drawn: dict[str, list[dict[str, Any]]] = {}
+    exact: dict[str, list[dict[str, Any]]] = {}
 
     def heard(call: Call) -> None:
         if call.inside is None or call.inside == call.target:
             return
-        recipes = found.setdefault(call.target, [])
-        if len(recipes) < RECIPES:
-            constructor, inputs = call.forms[0]
-            recipes.append(
+        # The numbers that were seen come after all that are drawn anew: they are for what runs with nothing else.
+        for forms, (constructor, inputs) in zip((drawn, exact), call.forms, strict=False):
+            forms.setdefault(call.target, []).append(
                 {
                     "constructor": constructor,
                     "inputs": list(inputs),
@@ -38,6 +38,7 @@ def record_parts(run: Callable[[], object], source_root: Path) -> dict[str, list
                 }
             )
 
-    with Recorder(source_root, heard).watching():
+    # The harness is small already; what is made smaller still may not run, and nothing is tried here.
+    with Recorder(source_root, heard, smaller=False).watching():
         run()
-    return found
+    return {target: [*recipes, *exact.get(target, ())][:RECIPES] for target, recipes in drawn.items()}

@@ -86,14 +86,20 @@ class _Seen:
 
 
 class Recorder:
-    """`heard` is given each call of a target defined under `source_root`."""
+    """`heard` is given each call of a target defined under `source_root`; with `smaller`, in a smaller form too."""
 
     def __init__(
-        self, source_root: Path, heard: Callable[[Call], None], *, wanted: frozenset[str] | None = None
+        self,
+        source_root: Path,
+        heard: Callable[[Call], None],
+        *,
+        wanted: frozenset[str] | None = None,
+        smaller: bool = True,
     ) -> None:
         self._root = f"{source_root.resolve()}/"
         self._heard = heard
         self._wanted = wanted
+        self._smaller = smaller
         self.built = Built()
         self.unusable: dict[str, str] = {}
         self._seen: dict[str, _Seen] = {}
@@ -233,7 +239,7 @@ class Recorder:
         names: Mapping[str, Any] = vars(sys.modules[module])
         sizes = {size for tensor in _all_tensors(arguments) for size in tensor.shape}
         writers = [Writer(names, self.built), Writer(names, self.built, exact=True)]
-        if any(tensor.numel() > LARGE for tensor in _all_tensors(arguments)):
+        if self._smaller and any(tensor.numel() > LARGE for tensor in _all_tensors(arguments)):
             few = _fewer(arguments)
             small = {size: _smaller(size) for size in sizes}
             resizes = [

@@ -37,6 +37,7 @@ from gradproof_probe.mining.shrinking import FEW_NAME, MORE_NAME, STRENGTHS, Mor
 from gradproof_probe.missing_modules import install
 from gradproof_probe.seeding import reseed
 
+IMPORT_S: Final = 20.0
 STATEMENT_S: Final = 8.0
 MEMORY: Final = 4 * 2**30  # bytes on top of what is mapped already; a README's full size may want more, and is refused
 CHECKPOINT_OPTIONS: Final = frozenset(
@@ -389,7 +390,8 @@ def import_first(packages: Sequence[str]) -> str | None:
     """
     for name in packages:
         try:
-            importlib.import_module(name)
+            with time_limit(IMPORT_S):
+                importlib.import_module(name)
         except ModuleNotFoundError as error:
             missing = (error.name or "").partition(".")[0]
             if missing and missing not in packages:

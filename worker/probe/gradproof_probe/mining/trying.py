@@ -28,10 +28,19 @@ Calls = Sequence[dict[str, Any]]
 Form = tuple[str | None, tuple[str, ...]]
 
 
-def try_targets(ground: Ground, calls: Mapping[str, Calls], limit: int, deadline: float, writer: LineWriter) -> None:
+def try_targets(
+    ground: Ground,
+    calls: Mapping[str, Calls],
+    limit: int,
+    deadline: float,
+    writer: LineWriter,
+    *,
+    preload: bool,
+) -> None:
     """Say `mined` for each recipe that ran, at most `limit` for a target, and `tried` when a target is done."""
     ground.prepare()
-    import_first(ground.packages())
+    if preload:
+        import_first(ground.packages())
     for done, (name, recorded) in enumerate(calls.items()):
         now = time.monotonic()
         if now > deadline:
