@@ -86,7 +86,7 @@ class Bench:
             built = self.built()
         except ExpressionError:
             return
-        made = constructions(self._inputs(built), ignoring=False, emptying=True)
+        made = constructions(self.inputs(built), ignoring=False, emptying=True)
         for number, construction in enumerate(made):
             if number >= _MOST_CONSTRUCTIONS or not self.more():
                 return
@@ -116,7 +116,7 @@ class Bench:
                 seen.built = built
                 if built.instance is not None:
                     built.instance.train(training)
-                inputs = construction.build(self._inputs(built))
+                inputs = construction.build(self.inputs(built))
                 if inputs is None:
                     return seen
                 built.args, built.kwargs = inputs.args, inputs.kwargs
@@ -154,7 +154,7 @@ class Bench:
 
             return make
 
-        given = self._inputs(built)
+        given = self.inputs(built)
         args = [transform(value, leaf(given.name(number))) for number, value in enumerate(built.args)]
         kwargs = {name: transform(value, leaf(name)) for name, value in built.kwargs.items()}
         # Clones, so that a forward that writes to its input doesn't meet a leaf.
@@ -192,7 +192,8 @@ class Bench:
         dense = [None if v is None else (v if v.layout == torch.strided else v.to_dense()).detach() for v in values]
         seen.gradients = {name: value for (name, _), value in zip(leaves, dense, strict=True)}
 
-    def _inputs(self, built: Built) -> Inputs:
+    def inputs(self, built: Built) -> Inputs:
+        """The arguments, with their names."""
         return Inputs(list(built.args), dict(built.kwargs), self._names())
 
     def _names(self) -> tuple[str, ...]:

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.harness.recipe import Built, Recipe
+from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.importing import Resolved
+from gradproof_probe.nan_search.birth import watch
 from gradproof_probe.nan_search.constructions import GIVEN, Construction, Edit
+from gradproof_probe.nan_search.subject import Subject
 from gradproof_probe.suspicions.bench import Bench, Seen, differs
 from gradproof_probe.suspicions.ordinary import described, deviation
-from gradproof_probe.trees import transform
 
 _LIMIT_S: Final = 30.0
 _SEED: Final = 0
@@ -44,7 +45,8 @@ def verify(resolved_fixed: Resolved, recipe: Recipe, check_name: str, evidence: 
     rule = str(record.get("rule", ""))
     usual = bench.call()
     if usual.error is not None:
-        return _answer(f"with the fix, the {usual.phase} raises: {usual.words}")
+        elsewhere = usual.place is not None and usual.place.line != record.get("line")
+        return _answer(f"{NOT_TRIED if elsewhere else ''}with the fix, the {usual.phase} raises: {usual.words}")
     still = _still_there(bench, check_name, record, usual)
     if still:
         return _answer(still)
@@ -83,16 +85,23 @@ def _still_there(bench: Bench, check_name: str, record: Mapping[str, Any], usual
 
 
 def _not_finite(bench: Bench, record: Mapping[str, Any]) -> str:
+    """Other lines may have faults of their own at that input, with findings and fixes of their own."""
     construction = read_construction(record.get("shown_at"))
     if construction is None:
         return NOT_TRIED + "the input that showed the fault is too long to be kept"
-    dtype = torch.float16 if record.get("precision") == "float16" else torch.float32
-    seen = bench.call(construction=construction, change=_in(dtype) if dtype is torch.float16 else None)
-    if seen.error is not None:
-        return f"with the fix, the {seen.phase} raises at the input that showed the fault: {seen.words}"
-    values = [*seen.outputs, *(value for value in seen.gradients.values() if value is not None)]
-    bad = sum(int((~value.isfinite()).sum()) for value in values if value.is_floating_point())
-    return f"with the fix, {bad} values and gradients are not finite at the input that showed the fault" if bad else ""
+    built = bench.built()
+    subject: Subject | None = Subject(built.call, built.instance, seed=bench.seed)
+    if subject is not None and record.get("precision") == "float16":
+        subject = subject.in_dtype(torch.float16)
+    inputs = construction.build(bench.inputs(built))
+    watched = None if subject is None or inputs is None else watch(subject, inputs, bench.source_root)
+    if watched is None:
+        return "with the fix, the call raises at the input that showed the fault"
+    births = watched.forward or (watched.backward if watched.evaluation.bad_leaves() else [])
+    here = [birth for birth in births if birth.place is None or birth.place.line == record.get("line")]
+    if here:
+        return f"with the fix, `{here[0].operation}` still gives what is not finite at the input that showed the fault"
+    return ""
 
 
 def read_construction(value: object) -> Construction | None:
@@ -105,19 +114,6 @@ def read_construction(value: object) -> Construction | None:
             return None
         edits.append(Edit(item[0], item[1], item[2]))
     return Construction("the input that showed the fault", "plausible", tuple(edits)) if edits else GIVEN
-
-
-def _in(dtype: torch.dtype) -> Any:
-    def change(built: Built) -> None:
-        def convert(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-        if built.instance is not None:
-            built.instance.to(dtype)
-        built.args = [transform(value, convert) for value in built.args]
-        built.kwargs = {name: transform(value, convert) for name, value in built.kwargs.items()}
-
-    return change
 
 
 def _record(evidence: Mapping[str, Any]) -> Mapping[str, Any] | None:
