@@ -18,7 +18,8 @@ from gradproof_probe.harness.scene import Scene
 from gradproof_probe.harness.structured import function_of_arity
 
 Spare = Callable[[str], Argument | None]
-MOST: Final = 14
+# Values that have what neither a tensor nor a plain object has.
+_TEXTS: Final = {"is_integer": "2.0", "lower": "'mean'", "split": "'a b'", "append": "[]"}
 
 
 def frame_changes(scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
@@ -104,18 +105,19 @@ def _attribute(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argu
         return
     name = match[2]
     for index, _ in _spoken_of(scene, rf"\b(\w+)\.{name}\b"):
-        leaf = of_attribute(scene.leaves[index], name)
+        leaf = of_attribute(scene.leaves[index], name, scene.usual_shape)
         if leaf is not None:
             yield _with_leaf(scene, index, leaf), f"{leaf.name} has .{name}"
     if match[1] == "SimpleNamespace":
         for changed in _grown(scene.arguments, name):
             yield changed, f".{name} is read as well"
-    if name in ("is_integer", "lower", "split", "items", "keys", "append"):
-        texts = {"is_integer": "2.0", "lower": "'mean'", "split": "'a b'"}
-        for index in scene.suspects:
-            leaf = scene.leaves[index]
-            if name in texts and leaf.is_tensor:
-                yield _with_leaf(scene, index, replace(leaf, kind="literal", text=texts[name])), f"has .{name}"
+    for index in scene.suspects:
+        leaf = scene.leaves[index]
+        if leaf.is_tensor and name in _TEXTS:
+            yield _with_leaf(scene, index, replace(leaf, kind="literal", text=_TEXTS[name])), f"has .{name}"
+        elif leaf.is_tensor and name in ("items", "keys", "values"):
+            parts = (replace(leaf, name="a", keyword=False), replace(leaf, name="b", keyword=False))
+            yield _with_leaf(scene, index, replace(leaf, kind="dict", items=parts)), f"has .{name}"
 
 
 def _grown(arguments: Arguments, name: str) -> Iterator[Arguments]:
@@ -144,11 +146,11 @@ def _keyed(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argument
                     f"the key {key!r} is read as well",
                 )
         return
-    if not re.search(r"not str|string ind|only integers, slices|not subscriptable|must be integers", message):
+    if not isinstance(scene.error, IndexError | TypeError):
         return
     for index, match in _spoken_of(scene, r"\b(\w+)\[\s*f?[\"'](\w+)[\"']\s*\]"):
         leaf = scene.leaves[index]
-        inner = Argument(match[2], shape=leaf.shape if leaf.is_tensor and leaf.shape else (2, 5, 8))
+        inner = Argument(match[2], shape=leaf.shape if leaf.is_tensor and leaf.shape else scene.usual_shape)
         yield _with_leaf(scene, index, replace(leaf, kind="dict", items=(inner,))), f"{leaf.name} is read by key"
 
 
@@ -189,7 +191,7 @@ def _unpacked(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argum
     size = int(count[1]) if count else (targets[1].count(",") + 1 if targets else 2)
     for index in scene.suspects[:3]:
         leaf = scene.leaves[index]
-        part = Argument(leaf.name, shape=leaf.shape if leaf.is_tensor and leaf.shape else (2, 5, 8))
+        part = Argument(leaf.name, shape=leaf.shape if leaf.is_tensor and leaf.shape else scene.usual_shape)
         items = tuple(replace(part, name=f"{leaf.name}[{place}]") for place in range(min(size, 8)))
         yield _with_leaf(scene, index, replace(leaf, kind="tuple", items=items)), f"{leaf.name} is unpacked"
         if number:

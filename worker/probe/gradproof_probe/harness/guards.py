@@ -58,7 +58,7 @@ def _apply(scene: Scene, arguments: Arguments, change: Change, guard: Guard, spa
     current = Scene(scene.error, arguments, scene.args, scene.kwargs)
     index = _leaf(current, change, guard)
     if index is not None:
-        leaf = _changed(current.leaves[index], change)
+        leaf = _changed(current.leaves[index], change, current.usual_shape)
         return with_leaves(arguments, _put(current.leaves, index, leaf)) if leaf is not None else None
     if change.relation in ("given", "instance", "attribute") and guard.names.get(root) is None:
         extra = spare(root)
@@ -101,30 +101,30 @@ def _leaf(scene: Scene, change: Change, guard: Guard) -> int | None:
     return index
 
 
-def _changed(leaf: Argument, change: Change) -> Argument | None:
+def _changed(leaf: Argument, change: Change, usual: tuple[int, ...]) -> Argument | None:
     if change.relation == "equals":
         return _equal(leaf, change.subject, change.value)
     if change.relation == "callable":
         return replace(leaf, kind="literal", text=function_of_arity(1))
     if change.relation == "given":
-        return replace(leaf, kind="float", shape=(2, 5, 8)) if leaf.kind == "literal" else None
+        return replace(leaf, kind="float", shape=usual) if leaf.kind == "literal" else None
     if change.relation == "attribute":
-        return of_attribute(leaf, str(change.value))
-    return _of_class(leaf, change.value)
+        return of_attribute(leaf, str(change.value), usual)
+    return _of_class(leaf, change.value, usual)
 
 
-def of_attribute(leaf: Argument, name: str) -> Argument | None:
+def of_attribute(leaf: Argument, name: str, usual: tuple[int, ...]) -> Argument | None:
     """What has an attribute of this name: a tensor, or an object with it."""
     if hasattr(torch.Tensor, name):
-        return replace(leaf, kind="float", shape=leaf.shape or (2, 5, 8)) if not leaf.is_tensor else None
-    inner = Argument(name, shape=leaf.shape if leaf.is_tensor and leaf.shape else (2, 5, 8))
+        return replace(leaf, kind="float", shape=leaf.shape or usual) if not leaf.is_tensor else None
+    inner = Argument(name, shape=leaf.shape if leaf.is_tensor and leaf.shape else usual)
     return replace(leaf, kind="object", text="", items=(inner,))
 
 
-def _of_class(leaf: Argument, classes: tuple[type, ...]) -> Argument | None:
+def _of_class(leaf: Argument, classes: tuple[type, ...], usual: tuple[int, ...]) -> Argument | None:
     if torch.Tensor in classes:
-        return replace(leaf, kind="float", shape=leaf.shape or (3, 8)) if not leaf.is_tensor else None
-    part = replace(leaf, keyword=False) if leaf.is_tensor else Argument(leaf.name, shape=(2, 5, 8))
+        return replace(leaf, kind="float", shape=leaf.shape or usual) if not leaf.is_tensor else None
+    part = replace(leaf, keyword=False) if leaf.is_tensor else Argument(leaf.name, shape=usual)
     texts: dict[type, str] = {bool: "True", int: "2", float: "0.7", str: "'mean'", complex: "0.5 + 0.5j"}
     for kind in classes:
         if kind in texts:

@@ -85,6 +85,7 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"norm_?layer|^norm$", "torch.nn.LayerNorm"),
         (r"normalized_?shape|^shape$|^size$", "8"),
         (r"dim|width|channels?|features?|embed|hidden|size|d_model|units|nf$|^c$|^d$|^n$|filters|^ch$", "8"),
+        (r"^(num|n|nb)_\w+|_count$", "4"),
     )
 )
 

@@ -328,6 +328,10 @@ def _dtypes(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
         for index in reversed(range(len(arguments))):
             if arguments[index].kind == "float":
                 yield _with(arguments, index, replace(arguments[index], kind="int", high=4)), "integers wanted"
+    if re.search(r"(?:int|long|integer|discrete)\b.{0,80}(?:got|received|but).{0,60}float", message):
+        for index in reversed(range(len(arguments))):
+            if arguments[index].kind == "float":
+                yield _with(arguments, index, replace(arguments[index], kind="int", high=2)), "integers wanted"
     if re.search(r"bool|masked_fill_? only supports|mask tensor|where expected condition", message):
         for index in reversed(range(len(arguments))):
             if arguments[index].kind in ("float", "int"):
@@ -443,6 +447,11 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                         _with(arguments, index, replace(argument, kind="literal", text=text, guessed=True)),
                         f"{argument.name} is a number",
                     )
+    if "must be torch.dtype" in message:
+        for index, argument in enumerate(arguments):
+            if argument.is_tensor:
+                text = "torch.get_default_dtype()"
+                yield _with(arguments, index, replace(argument, kind="literal", text=text)), "a type is wanted"
     if re.search(r"'Tensor' object is not callable", message):
         for index in reversed(range(len(arguments))):
             if arguments[index].is_tensor:

@@ -101,6 +101,9 @@ def _dependency(error: BaseException | None) -> NotRunnableError | None:
         )
     if isinstance(error, ModuleNotFoundError):
         return NotRunnableError("missing dependency", f"No module named {error.name!r}, imported when it is used")
+    if type(error) is ImportError:
+        # A check of the submitted code's own: it says what it requires.
+        return NotRunnableError("missing dependency", describe_error(error, 200))
     said = re.search(r"No module named '([\w.]+)'", str(error)) if error is not None else None
     if said is not None and error is not None:
         # The package's own exception for an optional import, or for a compiled part that isn't there.
@@ -177,7 +180,7 @@ def _module(search: Search) -> Found | None:
             if DEFINITE_FAULTS.search(str(error.cause)):
                 recipe = Recipe("synthesised", "C", candidate.expression, (), candidate.provenance)
                 return Found(replace(recipe, found_by=candidate.found_by), Trial("fault", error.cause))
-            if not isinstance(search.constructor_error, MissingDependencyError):  # what is tried after it is worse
+            if not isinstance(search.constructor_error, ImportError):  # what is tried after it is worse
                 search.constructor_error = error.cause
             constructors.failed(candidate, error.cause)
             continue

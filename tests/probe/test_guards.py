@@ -1,0 +1,128 @@
+"""What rejected a call is solved for its arguments: the condition says what they should have been."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from gradproof_probe.harness.arguments import Argument
+from gradproof_probe.harness.frame_repair import frame_changes
+from gradproof_probe.harness.guards import guard_changes
+from gradproof_probe.harness.recipe import Built
+from gradproof_probe.harness.scene import Scene
+from gradproof_probe.harness.trial import Trial, attempt
+
+# The functions are submitted code: what they do with their arguments is all that is known of them.
+
+
+def check_is_tensor(value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError("no tensor")
+
+
+def through_helper(one: Any, other: Any) -> Any:
+    check_is_tensor(other)
+    return one + other
+
+
+def of_rank(image: Any) -> Any:
+    if not (len(image.shape) == 4 and image.shape[1] == 9):
+        raise ValueError("an image with nine channels, please")
+    return image
+
+
+def whole(label: Any) -> Any:
+    assert label.dtype == torch.int64
+    return label
+
+
+def one_of(x: Any, mode: Any) -> Any:
+    if mode not in ("sum", "largest"):
+        raise ValueError("mode")
+    return x
+
+
+def same(left: Any, right: Any) -> Any:
+    assert left.shape == right.shape, "they must be alike"
+    return left
+
+
+def by_key(sample: Any) -> Any:
+    return sample["depth"] * 2
+
+
+def by_attribute(graph: Any) -> Any:
+    return graph.edge_weight * 2
+
+
+def two_of_them(pair: Any) -> Any:
+    first, second = pair
+    return first + second
+
+
+def scene(function: Callable[..., Any], *arguments: Argument) -> Scene:
+    """The call as it failed."""
+    trial = run(function, arguments)
+    assert trial.stage == "forward", "the call was meant to fail"
+    assert trial.error is not None
+    return Scene(trial.error, arguments, trial.args)
+
+
+def run(function: Callable[..., Any], arguments: tuple[Argument, ...]) -> Trial:
+    args = [eval(argument.value(), {"torch": torch}) for argument in arguments]
+    return attempt(Built(function, args, {}, None), seed=0, seconds=10)
+
+
+def spare(_name: str) -> None:
+    return None
+
+
+def solved(function: Callable[..., Any], *arguments: Argument) -> tuple[int, tuple[Argument, ...]]:
+    """The first change with which the call passes, and how many came before it."""
+    failed = scene(function, *arguments)
+    changes = [*guard_changes(failed, spare), *frame_changes(failed, spare)]
+    for count, (changed, _) in enumerate(changes):
+        if run(function, changed).stage != "forward":
+            return count, changed
+    raise AssertionError([why for _, why in changes])
+
+
+X = Argument("x", shape=(2, 5))
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (through_helper, (Argument("one", shape=(2, 5)), Argument("other", "literal", text="0.7"))),
+        (whole, (Argument("label", shape=(4,)),)),
+        (one_of, (X, Argument("mode", "literal", text="'mean'"))),
+        (same, (Argument("left", shape=(2, 5)), Argument("right", shape=(3, 4)))),
+        (by_key, (Argument("sample", shape=(2, 5)),)),
+        (by_attribute, (Argument("graph", shape=(2, 5)),)),
+        (two_of_them, (Argument("pair", shape=(3, 5)),)),
+    ],
+)
+def test_a_change_that_passes_is_among_the_first(function: Callable[..., Any], arguments: tuple[Argument, ...]) -> None:
+    before, changed = solved(function, *arguments)
+    assert before < 3, changed
+
+
+def test_one_condition_after_the_other_is_solved() -> None:
+    failed = scene(of_rank, Argument("image", shape=(2, 5)))
+    (step,) = [changed for changed, _ in guard_changes(failed, spare) if len(changed[0].shape) == 4][:1]
+    _, changed = solved(of_rank, *step)
+    assert changed[0].shape[1] == 9
+
+
+def test_only_the_argument_that_a_helper_was_given_is_changed() -> None:
+    one = Argument("one", "literal", text="0.5")
+    _, changed = solved(through_helper, one, Argument("other", "literal", text="0.7"))
+    assert changed[0] == one
+    assert changed[1].is_tensor
+
+
+def test_an_object_has_the_attribute_that_is_read() -> None:
+    _, (graph,) = solved(by_attribute, Argument("graph", shape=(2, 5)))
+    assert [item.name for item in graph.items] == ["edge_weight"]

@@ -1,0 +1,75 @@
+"""What the parts of the reader of submitted source share: its budget, its stack, what each offers the others."""
+
+from __future__ import annotations
+
+import ast
+import time
+import types
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gradproof_probe.harness.values import Constant
+
+DEPTH: Final = 7  # of calls within calls
+NODES: Final = 20_000  # of one target: reading costs some 5 microseconds a node
+SECONDS: Final = 0.6
+YES: Final = Constant(True)  # noqa: FBT003 the value is what it holds
+NO: Final = Constant(False)  # noqa: FBT003
+
+
+class ReturnedError(Exception):
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class TooMuchError(Exception):
+    """The budget is used up: what was learnt so far stays."""
+
+
+def plain_function(function: Any) -> types.FunctionType | None:
+    for _ in range(4):
+        function = getattr(function, "__wrapped__", function)
+    function = getattr(function, "__func__", function)
+    return function if isinstance(function, types.FunctionType) else None
+
+
+class ReaderBase:
+    """State of one reading. What is declared here is defined by the class that derives from it."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.stack: list[Any] = []
+        self.deadline = time.monotonic() + SECONDS
+        self.globals: dict[str, Any] = {}
+
+    def count(self) -> None:
+        self.nodes += 1
+        if self.nodes > NODES or (self.nodes % 64 == 0 and time.monotonic() > self.deadline):
+            raise TooMuchError
+
+    def block(self, body: Sequence[ast.stmt], env: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def bind(self, target: ast.expr, value: Any, env: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def iterate(self, value: Any, most: int) -> list[Any]:
+        raise NotImplementedError
+
+    def value(self, node: ast.expr | None, env: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def call(self, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def run(self, function: Any, env: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+class Inner:
+    """A function written inside another, with the names that it sees."""
+
+    def __init__(self, node: ast.FunctionDef | ast.Lambda, env: dict[str, Any]) -> None:
+        self.node = node
+        self.env = env
