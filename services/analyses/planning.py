@@ -1,7 +1,7 @@
 """In which order the targets of an analysis are run, and what came of that plan. What is waited for comes first. Pure.
 
 Batches are cut from this order, so neighbours share a sandbox: within one urgency the targets of a file stay together,
-where one of them is often a part of the next.
+where one of them is often a part of another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def run_order(
     """The positions of the targets in the order of running them.
 
     Those that a finding waits for come first, by its severity; then those of `changed` files (None: nobody knows what
-    changed); then the rest. Within each by path and line.
+    changed); then the rest. Within each by path, from the end of a file to its beginning: what is built of parts stands
+    after them as a rule, and shows how they are called.
     """
     severity = {finding.fingerprint: _URGENCY[finding.severity] for finding in findings}
 
@@ -40,7 +41,7 @@ def run_order(
         return min([*suspected, of_change])
 
     ranks = [urgency(target) for target in targets]
-    return sorted(range(len(targets)), key=lambda index: (ranks[index], targets[index].path, targets[index].line))
+    return sorted(range(len(targets)), key=lambda index: (ranks[index], targets[index].path, -targets[index].line))
 
 
 def plan_info(

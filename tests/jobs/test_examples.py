@@ -45,7 +45,8 @@ def test_examples_are_run_before_the_targets(bench: Bench) -> None:
     claim = examples_of(bench)
     assert bench.claim() == ()
     work = bench.results.examples_work(claim)
-    assert (work.snapshot_digest, work.targets) == (SNAPSHOT.digest, tuple(f"pkg.a:Target{n}" for n in range(3)))
+    assert work.snapshot_digest == SNAPSHOT.digest
+    assert set(work.targets) == {f"pkg.a:Target{n}" for n in range(3)}
     assert Stage("examples", 0, 1) in bench.analyses.get(analysis_id).progress
     bench.results.examples(claim, TRIED, {"pkg.a:Target1": [CALL], "pkg.a:Unknown": [CALL]})
     assert Stage("examples", 1, 1) in bench.analyses.get(analysis_id).progress

@@ -62,11 +62,11 @@ def test_reading_queues_one_job_a_target_and_rings_once_a_batch(bench: Bench, ru
     assert sizes == [3, 3, 1]
 
 
-def test_targets_are_run_in_the_order_of_the_source(bench: Bench) -> None:
-    bench.submit_and_read(targets=5)
+def test_targets_of_a_file_are_run_from_its_end_where_what_is_built_of_the_others_stands(bench: Bench) -> None:
+    bench.submit_and_read(targets=5, findings=0)
     claims = bench.claim()
     plans = bench.results.probe_work(claims).plans
-    assert [plans[claim.job_id].declaration.qualname for claim in claims] == [f"Target{n}" for n in range(5)]
+    assert [plans[claim.job_id].declaration.qualname for claim in claims] == [f"Target{n}" for n in (4, 3, 2, 1, 0)]
 
 
 def test_hypotheses_reach_the_target_that_encloses_the_finding(bench: Bench) -> None:

@@ -28,10 +28,10 @@ def test_what_is_suspected_comes_first_by_severity_then_what_changed_then_the_re
     findings = [replace(finding(1, line=13), severity=Severity.WARNING), finding(3, line=33)]
     suspicions = Suspicions(findings, targets)
     order = [targets[index].name for index in run_order(targets, suspicions, findings, {"pkg/c.py"})]
-    assert order == ["pkg.a:Target3", "pkg.a:Target1", "pkg/c.py:Target0", "pkg.a:Target0", "pkg.a:Target2",
+    assert order == ["pkg.a:Target3", "pkg.a:Target1", "pkg/c.py:Target0", "pkg.a:Target2", "pkg.a:Target0",
                      "pkg/b.py:Target0"]  # fmt: skip
     unknown = [targets[index].name for index in run_order(targets, suspicions, findings)]
-    assert unknown[2:] == ["pkg.a:Target0", "pkg.a:Target2", "pkg/b.py:Target0", "pkg/c.py:Target0"]
+    assert unknown[2:] == ["pkg.a:Target2", "pkg.a:Target0", "pkg/b.py:Target0", "pkg/c.py:Target0"]
 
 
 def test_jobs_are_claimed_in_that_order_and_the_report_keeps_that_of_the_source(bench: Bench) -> None:
@@ -44,7 +44,7 @@ def test_jobs_are_claimed_in_that_order_and_the_report_keeps_that_of_the_source(
     bench.results.read(claim, outcome)
     claims = bench.claim()
     plans = bench.results.probe_work(claims).plans
-    assert [plans[claim.job_id].declaration.qualname for claim in claims] == ["Target2", "Target0"]
+    assert [plans[claim.job_id].declaration.qualname for claim in claims] == ["Target2", "Target3"]
     names = [item.name for item in bench.analyses.report(analysis_id).targets]
     assert names == [f"pkg.a:Target{number}" for number in range(4)]
 
