@@ -273,8 +273,11 @@ class ArgumentValues:
         texts = [text] * length
         if _is_integer(text) and re.search(r"dim|width|channels|features|hidden|units|filters", name):
             texts = [str(int(text) + 4 * index) for index in range(length)]  # distinct widths: 8, 12, 16
-        if PLURAL.search(name) and usage.layer:
-            texts = [text] * length
+        if text[:1] == "'" and not inner.options:
+            for choice in self._mined(name):
+                if choice.expression[:1] in "[(":
+                    yield choice
+            texts = [repr(word) for word in ("first", "second", "third", "fourth", "fifth", "sixth")[:length]]
         yield Choice(_bracketed(texts, brackets), found_by)
         if usage.length is None:
             for other in (3, 1, 4, 6):

@@ -103,10 +103,11 @@ def classes_of(package: str) -> tuple[type, ...]:
 
 def concrete(cls: type, package: str) -> list[type]:
     """The class itself, or where it is abstract the classes of the package that derive from it."""
-    if not _is_abstract(cls):
+    has_forward = torch.nn.Module not in cls.__mro__ or getattr(cls, "forward", None) is not torch.nn.Module.forward
+    if not _is_abstract(cls) and has_forward:
         return [cls]
-    derived = [c for c in classes_of(package) if cls in c.__mro__ and not _is_abstract(c)]
-    return derived[:MOST_CLASSES]
+    derived = [c for c in classes_of(package) if cls in c.__mro__ and c is not cls and not _is_abstract(c)]
+    return [*derived[:MOST_CLASSES], *(() if _is_abstract(cls) else (cls,))]
 
 
 def _is_abstract(cls: type) -> bool:

@@ -39,9 +39,10 @@ def find_recipe(
 
     `found` is told the recipe before it is tried with other sizes, which a target may not survive.
     """
-    recipe = _runnable(Search(resolved, seed, deadline), declared, mined)
+    search = Search(resolved, seed, deadline)
+    recipe = _runnable(search, declared, mined)
     found(recipe)
-    return validate(resolved, recipe, seed=seed, deadline=deadline)
+    return validate(resolved, recipe, seed=seed, deadline=deadline, routes=search.routes)
 
 
 def _runnable(search: Search, declared: Declared | None, mined: Sequence[Mined]) -> Recipe:
@@ -57,6 +58,7 @@ def _runnable(search: Search, declared: Declared | None, mined: Sequence[Mined])
     if found is not None and found.trial.stage == "no_gradient":
         return _without_gradient(search, found)
     if found is not None:
+        search.routes = found.routes
         return found.recipe
     raise _unsolved(search)
 

@@ -90,7 +90,7 @@ class Usage:
     def own_attributes(self) -> dict[str, Usage]:
         """Attributes that say more than "a module", "a text" or "a tensor"."""
         usual = _OF_EVERY_MODULE | _TEXT_METHODS | _DICT_METHODS | _LIST_METHODS
-        return {name: usage for name, usage in self.attributes.items() if name not in usual}
+        return {name: usage for name, usage in self.attributes.items() if name not in usual and name[:2] != "__"}
 
 
 @dataclass(slots=True)
