@@ -91,6 +91,19 @@ def stopped(x):
     return x * 0.0
 
 
+def logged(x):
+    return x.log()
+
+
+def pooled(x, reduction="mean"):
+    """Sums up (B, N)."""
+    if reduction == "mean":
+        return x.mean()
+    elif reduction == "sum":
+        return x.sum()
+    raise ValueError(reduction)
+
+
 def traced(x):
     return torch.trace(x)
 
@@ -211,6 +224,7 @@ def test_what_the_author_writes_against_what_ran_keeps_it_a_guess(judged: Any) -
         ("Fixed", ("torch.randn(2, 5, 8)",), "Fixed()", "it runs at these sizes only"),
         ("Constant", ("torch.randn(2, 5, 8)",), "Constant()", "the output does not change with the input"),
         ("stopped", ("torch.randn(3, 8)",), None, "all gradients are zero"),
+        ("logged", ("torch.randn(3, 8)",), None, "a value or a gradient is not finite"),
         ("squared", ("torch.arange(8.).pow(2)",), None, "no input is a tensor of a size that could be varied"),
     ],
 )
@@ -249,6 +263,12 @@ def test_a_call_recorded_in_a_parent_is_one_route_of_two(judged: Any) -> None:
     assert judged("Attend", ("torch.randn(2, 5, 8)",), "Attend(8)", **recorded).grade == "B"
     assert judged("traced", ("torch.randn(3, 8)",), **recorded).grade == "B"
     assert judged("written_otherwise", ("torch.randn(3, 8)",), **recorded).grade == "C"
+
+
+def test_other_values_of_mode_arguments_are_kept_if_they_run(judged: Any) -> None:
+    variants = judged("pooled", ("torch.randn(3, 8)",)).variants
+    assert [variant.option for variant in variants] == ["reduction='sum'"]
+    assert variants[0].inputs == ("torch.randn(3, 8)", "reduction='sum'")
 
 
 # ------------------------------------------------------------------------------------------------- written tensors

@@ -74,6 +74,9 @@ def validate(
     runs = _Runs(resolved, recipe, seed, until)
     trial = runs.run(recipe.inputs)
     if trial is None or trial.stage != "ok":
+        if trial is not None and trial.stage == "not_finite":
+            why = "not confirmed: a value or a gradient is not finite"
+            recipe = replace(recipe, provenance="; ".join(filter(None, (recipe.provenance, why))))
         return replace(recipe, code=_code(resolved, recipe, seed, trial))
     if not _is_given(recipe):
         recipe, trial = _judged(runs, recipe, trial, routes)
