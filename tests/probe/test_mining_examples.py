@@ -36,6 +36,7 @@ def only(documents: list[Document]) -> Document:
         ("Use it::\n\n    import pkg\n    Net(4)\n\nand so on\n", 2, "\nimport pkg\nNet(4)\n"),
         (".. code-block:: python\n   :linenos:\n\n   Net(4)\n", 3, "\nNet(4)"),
         (">>> net = Net(4)\n>>> net(\n...     1)\n2\n", 1, "net = Net(4)\nnet(\n    1)\n"),
+        ("```python\nnet = Net(4)\nprint(net)\n>>> Net()\nnet(1)\n```\n", 2, "net = Net(4)\nprint(net)\n\nnet(1)"),
         ("```python\n!pip install pkg\n%matplotlib inline\nNet(4)\n```\n", 2, "\n\nNet(4)"),
     ],
 )

@@ -226,7 +226,11 @@ def _block(lines: Sequence[str], place: str, line: int, *, doubtful: bool = Fals
 
 def code_of(lines: Sequence[str]) -> str:
     """What of these lines is code: of a session what follows the prompts, no shell commands, no magics."""
-    if any(">>>" in line and _PROMPT.match(line) for line in lines):
+    prompted = [line.strip().startswith(">>>") for line in lines]
+    if any(prompted) and not next(mark for line, mark in zip(lines, prompted, strict=True) if line.strip()):
+        # Code first: what follows the prompts is what it prints.
+        lines = ["" if mark else line for line, mark in zip(lines, prompted, strict=True)]
+    elif any(prompted):
         kept = [(match[2] or "") if (match := _PROMPT.match(line)) else "" for line in lines]
         return "\n".join(kept)
     text = textwrap.dedent("\n".join(lines))

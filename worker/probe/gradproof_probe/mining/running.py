@@ -10,6 +10,7 @@ import ast
 import contextlib
 import gc
 import importlib
+import importlib.util
 import inspect
 import linecache
 import os
@@ -199,18 +200,30 @@ class _Run:
         return module
 
     def _imported(self, name: str) -> ModuleType:
-        stand_ins: set[str] = set()
         while True:
             try:
                 return importlib.import_module(name)
-            except ModuleNotFoundError as error:
-                missing = (error.name or "").partition(".")[0]
-                if not missing or missing in stand_ins or len(stand_ins) >= 8 or missing in name:
-                    raise _NotImportedError(describe_error(error)) from error
-                stand_ins.add(missing)
-                install([missing])
             except BaseException as error:
-                raise _NotImportedError(describe_error(error)) from error
+                if not self._stands_in(error):
+                    raise _NotImportedError(describe_error(error)) from error
+
+    def _stands_in(self, error: BaseException) -> bool:
+        """Whether a module that is missing, and that the package itself asks for, is one with a stand-in from now on.
+
+        The rest of the package can be imported then. An example's own imports stay missing.
+        """
+        if not isinstance(error, ModuleNotFoundError) or not error.name:
+            return False
+        top = error.name.partition(".")[0]
+        if not top or top in sys.stdlib_module_names or not self._asked_by_source(error):
+            return False
+        try:
+            found = top in sys.modules or importlib.util.find_spec(top) is not None
+        except (ImportError, ValueError):
+            found = True
+        if not found:
+            install([top])
+        return not found
 
     def _block(self, number: int, mapping: dict[int, int], strength: int, module: ModuleType) -> _Outcome:
         block = self._document.blocks[number]
@@ -239,15 +252,11 @@ class _Run:
                 code = compile(ast.Module([statement], []), filename, "exec", dont_inherit=True)
                 with time_limit(STATEMENT_S), self._watching(statement):
                     exec(code, module.__dict__)  # noqa: S102 - in the sandbox, as its author wrote it
-            except ModuleNotFoundError as error:
-                missing = (error.name or "").partition(".")[0]
-                if not missing or not self._asked_by_source(error):
-                    return error
-                install([missing])  # the package itself asks for it: the rest of the package can still be imported
-                continue
             except (KeyboardInterrupt, SystemExit):
                 return None
             except BaseException as error:
+                if self._stands_in(error):
+                    continue
                 return error
             return None
         return None
