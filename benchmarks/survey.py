@@ -58,7 +58,7 @@ class Survey:
         command += ["--checks", "device_compare"] if self.arguments.harness_only else []
         command += ["--no-sandbox"] if self.arguments.no_sandbox else []
         begun = time.monotonic()
-        variables = {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
+        variables = {**os.environ, "XDG_CACHE_HOME": str(self.cache), "GRADPROOF_DATA_DIR": str(self.cache)}
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=variables
