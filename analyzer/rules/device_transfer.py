@@ -424,7 +424,7 @@ class GeneratorOnCpu(Rule):
     name = "generator-on-cpu"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "finding_search")
     triggers = ("generator=",)
     documentation = Documentation(
         what_it_does=(

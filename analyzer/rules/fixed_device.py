@@ -46,7 +46,7 @@ class FactoryWithoutDevice(Rule):
     name = "factory-without-device"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "finding_search")
     fix = FixSafety.SAFE
     triggers = (*(f"{name}(" for name in FACTORIES), ".cpu(")
     documentation = Documentation(

@@ -217,7 +217,7 @@ class DeviceByMachine(Rule):
     name = "device-by-machine"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "finding_search")
     triggers = ("is_available",)
     documentation = Documentation(
         what_it_does=(

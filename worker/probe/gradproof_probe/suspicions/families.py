@@ -19,6 +19,7 @@ from gradproof_probe.suspicions.kept_state import (
     Unregistered,
 )
 from gradproof_probe.suspicions.layers import Unused, WrongLossInput
+from gradproof_probe.suspicions.placement import OtherDevice
 from gradproof_probe.suspicions.precision import HalfOverflow, OtherDtype
 from gradproof_probe.suspicions.recomputation import Recomputed
 from gradproof_probe.suspicions.suspect import Answer, Suspect
@@ -48,6 +49,7 @@ FAMILIES: Final[dict[str, Family]] = {
     **dict.fromkeys(("GP411", "GP415"), KeptGraph()),
     **dict.fromkeys(("GP501", "GP502", "GP503", "GP504", "GP505", "GP507"), GraphBreak()),
     "GP506": Recompiled(),
+    **dict.fromkeys(("GP602", "GP618", "GP621"), OtherDevice()),
     **dict.fromkeys(("GP603", "GP610"), OtherDtype()),
     **dict.fromkeys(("GP604", "GP615", "GP616", "GP624"), LeftBehind()),
     **dict.fromkeys(("GP617", "GP625"), Reload()),
