@@ -123,6 +123,11 @@ this is no python
 ```
 
 ```python
+from pkg import Net
+other = Net(256, heads=16)
+```
+
+```python
 from pkg import picky
 picky(torch.eye(3))
 open("written.txt", "w").write("x")
@@ -235,6 +240,12 @@ def test_an_example_that_raises_when_small_is_run_less_small(found: Mined) -> No
     assert found.example("README.md:20")["outcome"] == "ran"
 
 
+def test_what_an_example_only_builds_is_called_as_another_of_its_class_was(found: Mined) -> None:
+    (recipe,) = [recipe for recipe in found.recipes("pkg:Net") if "elsewhere" in recipe["provenance"]]
+    assert recipe["constructor"] == "Net(32, 2)"
+    assert recipe["provenance"] == "README.md:29, called as elsewhere in README.md"
+
+
 def test_numbers_are_drawn_unless_only_those_given_run(found: Mined) -> None:
     (recipe,) = found.recipes("pkg:picky")
     assert recipe["inputs"] == ["torch.eye(3).repeat((1, 1))"]
@@ -245,7 +256,7 @@ def test_what_became_of_each_example_is_said(found: Mined) -> None:
     assert found.example("README.md:3")["outcome"] == "ran"
     assert "undefined_name" in found.example("README.md:13")["detail"]
     assert found.example("README.md:25")["outcome"] == "skipped"
-    data = found.example("README.md:29")
+    data = found.example("README.md:34")
     assert data["outcome"] == "skipped"
     assert "weights.pt" in data["detail"]
 

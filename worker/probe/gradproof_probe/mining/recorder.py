@@ -101,11 +101,21 @@ class Recorder:
         self._wanted = wanted
         self._smaller = smaller
         self.built = Built()
+        self._called: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._samples: dict[type, Arguments] = {}
         self.unusable: dict[str, str] = {}
         self._seen: dict[str, _Seen] = {}
         # By id: hashing a code object hashes its constants, at every call of every function.
         self._kinds: dict[int, tuple[CodeType, Callable[[FrameType], None] | object]] = {}
         self._own: dict[type, bool] = {}
+
+    def only_built(self, value: object) -> bool:
+        """Whether this is a module of the package that was built and hasn't been called."""
+        return isinstance(value, torch.nn.Module) and self._is_own(type(value)) and value not in self._called
+
+    def sample(self, kind: type) -> Arguments | None:
+        """What another object of the same class was called with."""
+        return self._samples.get(kind)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -176,9 +186,13 @@ class Recorder:
         if not isinstance(value, torch.nn.Module) or not self._is_own(kind):
             return
         target = f"{kind.__module__}:{kind.__qualname__}"
-        if not self._is_wanted(target):
+        if value in self._called and not self._is_wanted(target):
             return
         arguments = _given(frame, _method(kind, "forward", code), skip=1)
+        self._called.add(value)
+        self._samples.setdefault(kind, arguments)
+        if not self._is_wanted(target):
+            return
         self._note(frame, target, "module", arguments, module=value)
 
     def _apply(self, frame: FrameType) -> None:

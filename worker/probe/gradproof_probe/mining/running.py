@@ -38,6 +38,7 @@ from gradproof_probe.mining.shrinking import FEW_NAME, MORE_NAME, STRENGTHS, Mor
 from gradproof_probe.missing_modules import install
 from gradproof_probe.seeding import reseed
 
+WAITING: Final = 16  # models that nothing has called yet, kept until something of their class is called
 IMPORT_S: Final = 20.0
 STATEMENT_S: Final = 8.0
 MEMORY: Final = 4 * 2**30  # bytes on top of what is mapped already; a README's full size may want more, and is refused
@@ -133,6 +134,7 @@ class _Run:
         self._tell = tell
         self._place = document.path
         self._recorder = Recorder(source_root, self._heard, wanted=wanted)
+        self._only_built: list[tuple[torch.nn.Module, str]] = []
 
     def _heard(self, call: Call) -> None:
         self._tell({"type": "call", "place": self._place, "found_by": self._document.kind, **call.to_wire()})
@@ -151,9 +153,26 @@ class _Run:
                 if namespace is None or self._document.separate:
                     namespace = self._namespace(block, number)
                 outcome = self._shrunken(number, parsed, namespace)
+                self._call_what_was_only_built(namespace, block.place)
             except _NotImportedError as error:
                 outcome = _Outcome("skipped", str(error))
             self._say(number, outcome)
+
+    def _call_what_was_only_built(self, namespace: ModuleType, place: str) -> None:
+        """Many READMEs call a model once and then only show how else it can be built: call those as the first was."""
+        found = [value for value in vars(namespace).values() if self._recorder.only_built(value)]
+        known = {id(model) for model, _ in self._only_built}
+        self._only_built += [(model, place) for model in found if id(model) not in known]
+        waiting: list[tuple[torch.nn.Module, str]] = []
+        for model, where in self._only_built:
+            sample = self._recorder.sample(type(model))
+            if sample is None:
+                waiting.append((model, where))
+                continue
+            self._place = f"{where}, called as elsewhere in {self._document.path}"
+            with contextlib.suppress(BaseException), time_limit(STATEMENT_S / 2), self._recorder.watching():
+                model(*sample.positional, **sample.named)
+        self._only_built = waiting[-WAITING:]
 
     def _shrunken(self, number: int, parsed: Sequence[ast.Module | None], namespace: ModuleType) -> _Outcome:
         """The block at its smallest; if it raises, less small, together with the blocks whose names it uses."""
