@@ -37,10 +37,19 @@ def line_of(name: str) -> int | None:
 def said() -> Spoken:
     kinds = {name: kind for name, (kind, _, _) in LABELS.items()}
     kinds |= dict.fromkeys((*PASSES, "cubed"), "function") | {"WrongBesideACut": "module"}
-    return speak(
-        FIXTURES,
-        [entry(kind, f"meant:{name}", inputs=[INPUTS.get(name, "torch.randn(3, 4)")]) for name, kind in kinds.items()],
-    )
+    batch = [
+        entry(kind, f"meant:{name}", inputs=[INPUTS.get(name, "torch.randn(3, 4)")]) for name, kind in kinds.items()
+    ]
+    batch += [entry("autograd_function", f"meant:{name}") for name in ("_OfCentredRows", "_WrongForAll")]
+    batch += [
+        entry("function", f"meant:{name}", inputs=["torch.randn(3, 4)", "torch.randn(3, 4)"])
+        for name in ("weighted_by_counts", "overwritten")
+    ]
+    batch += [
+        entry("autograd_function", f"meant:{name}", inputs=["torch.randn(4, 6)"])
+        for name in ("LeadingVectors", "HalfLeadingVectors")
+    ]
+    return speak(FIXTURES, batch)
 
 
 @pytest.mark.parametrize("name", LABELS)
@@ -82,3 +91,17 @@ def test_a_function_that_is_right_through_its_public_callers_is_not_called_wrong
 def test_a_function_that_is_wrong_through_its_public_callers_stays_wrong(said: Spoken) -> None:
     result = said.result("_WrongForAll")
     assert (result["verdict"], result["line"]) == ("fail", line_of("_WrongForAll"))
+
+
+def test_a_basis_is_right_if_the_space_that_it_spans_is(said: Spoken) -> None:
+    result = said.result("LeadingVectors")
+    assert (result["verdict"], result["diagnosis"]["cause"]) == ("inconclusive", "choice_of_basis"), result
+    assert said.result("HalfLeadingVectors")["verdict"] == "fail"
+
+
+def test_a_backward_that_raises_only_because_labels_require_grad_is_no_fault(said: Spoken) -> None:
+    result = said.result("weighted_by_counts")
+    assert result["verdict"] == "pass", result["summary"]
+    assert result["evidence"]["held_constant"] == ["target"]
+    assert "modified by an inplace operation" in result["evidence"]["raises_with_labels"]
+    assert said.result("overwritten")["verdict"] == "fail"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.gradients.attribution import InPlaceWrites
+from gradproof_probe.gradients.breaks import Breaks
 from gradproof_probe.gradients.experiment import BackwardError, Experiment, ForwardError, differentiable
 from gradproof_probe.gradients.labels import Label, said
 from gradproof_probe.gradients.probing import random_like
@@ -26,8 +27,8 @@ def written(experiment: Experiment, source_root: Path) -> Label | None:
     """A parameter or an input whose bytes are others after forward than before. Raises `ForwardError`."""
     experiment.put_back()
     before = [variable.leaf.detach().clone() for variable in experiment.variables]
-    writes = InPlaceWrites(source_root)
-    with writes:
+    writes, breaks = InPlaceWrites(source_root), Breaks(source_root)
+    with writes, breaks.watching():
         _, arguments = experiment.run_raw()
     changed = [
         variable
@@ -49,7 +50,8 @@ def written(experiment: Experiment, source_root: Path) -> Label | None:
     if not places:
         return None
     names = [*(variable.name for variable in changed), *(variable.name for variable, _ in inputs)]
-    place = next((item for item in places if item is not None), None)
+    assigned = [item.place for item in breaks.found if item.what == "data"]  # `weight.data = …` is other memory
+    place = next((item for item in [*places, *assigned] if item is not None), None)
     what = "parameter" if changed and changed[0].kind == "parameter" else "input"
     return Label(
         "written_in_forward",

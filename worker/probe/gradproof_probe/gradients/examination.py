@@ -70,6 +70,9 @@ COORDINATES: Final = 64  # compared one by one when something is wrong; all of a
 # A backward that works with `.backward()` alone (recomputing checkpoints) says so.
 WANTS_BACKWARD: Final = re.compile(r"\.backward\(|torch\.autograd\.grad")
 
+# Inputs that are constants of a loss by convention.
+LABELS: Final = re.compile(r"target|label|(^|_)gt($|_)|ground_?truth|y_true|(^|_)true$", re.IGNORECASE)
+
 Make = Callable[[torch.dtype | None], Experiment]
 
 
@@ -305,11 +308,27 @@ class Examiner:
             try:
                 return linearise(experiment, self._generator, rounding=self._rounding, single=self._single)
             except BackwardError as error:
+                if self._hold_labels(experiment, error):
+                    continue
                 candidates = [v for v in experiment.variables if v.kind == "input"]
                 if not NO_DERIVATIVE.search(str(error.cause)) or not candidates or len(experiment.variables) < 2:
                     raise
                 experiment.drop(candidates[-1])
                 self._evidence.setdefault("held_constant", []).append(candidates[-1].name)
+
+    def _hold_labels(self, experiment: Experiment, error: BackwardError) -> bool:
+        """What raises may do so only because labels require grad, which nobody asks of them: hold them constant."""
+        labels = [item for item in experiment.variables if item.kind == "input" and LABELS.search(item.name)]
+        if not labels or len(labels) == len(experiment.variables):
+            return False
+        for item in labels:
+            experiment.drop(item)
+        names = [item.name for item in labels]
+        self._evidence.setdefault("held_constant", []).extend(names)
+        self._evidence["raises_with_labels"] = (
+            f"if {' and '.join(names)} requires grad, backward raises {describe_error(error.cause, 200)}"
+        )
+        return True
 
     def _no_gradient(self, experiment: Experiment, line: Linearisation) -> None:
         names = [v.name for v, g in zip(experiment.variables, line.gradients, strict=True) if g is None]
