@@ -18,6 +18,8 @@ from gradproof_probe.trees import tensors
 
 _DEPTH: Final = 4
 _MOST_MOVED: Final = 6
+# The value is replaced under a condition only: that it is whole without it says nothing.
+_ON_A_BRANCH: Final = ("GP208",)
 _STRETCH: Final = {1: 1.01, 2: 1.5, 3: -0.5}
 _SHIFT: Final = {1: 0.01, 2: 1.0, 3: -1.0}
 
@@ -54,6 +56,7 @@ class Cut:
     def settle(self, bench: Bench, suspect: Suspect) -> Answer:
         reached = 0
         moved_nothing = 0
+        alive = False
         kept = False
         for construction in bench.constructions():
             flow = Flow()
@@ -66,13 +69,18 @@ class Cut:
                     if found is not None:
                         return found
                     moved_nothing += 1
+                    alive = alive or any(v is not None and bool(v.any()) for v in seen.gradients.values())
             # Saturated or rounded values may not show it at the first inputs.
             if moved_nothing >= _MOST_MOVED or (reached and not kept and construction is GIVEN):
                 break
         if not reached:
             return not_reached("no call came to this line")
+        if moved_nothing and not alive:
+            return not_reached("what leaves this line without a gradient was moved, but no output moves with anything")
         if moved_nothing:
             return held("what leaves this line without a gradient was moved, and the outputs stayed as they were")
+        if kept and suspect.rule in _ON_A_BRANCH:
+            return not_reached("no input led to the constant that replaces the value here")
         if kept:
             return held("what comes out of this line still carries its gradient")
         return held("no gradient goes into this line")
