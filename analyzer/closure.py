@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from analyzer.snapshot import SnapshotOutline
+
+
+# Packages are not nested deeper; a name that is would take time that grows with its square.
+_DEEPEST: Final = 50
 
 
 def closures_of(snapshot: SnapshotOutline, wanted: Iterable[str]) -> Mapping[str, str]:
@@ -31,6 +36,7 @@ class _Imports:
                 outline = self._outlines.get(path)
                 module = snapshot.located(outline)[1] if outline is not None else snapshot.layout.locate(path)[1]
                 self._paths.setdefault(module, path)
+        self._named: dict[str, tuple[str, ...]] = {}
         self._digests: dict[str, str | None] = {}
         self._everything = self._of_everything()
 
@@ -59,11 +65,12 @@ class _Imports:
 
     def _note(self, name: str, found: dict[str, None]) -> None:
         """The module of this name and the packages around it."""
-        parts = name.split(".")
-        for length in range(1, len(parts) + 1):
-            path = self._paths.get(".".join(parts[:length]))
-            if path is not None:
-                found.setdefault(path)
+        known = self._named.get(name)
+        if known is None:
+            parts = name.split(".", _DEEPEST)
+            names = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+            known = self._named[name] = tuple(path for full in names if (path := self._paths.get(full)) is not None)
+        found.update(dict.fromkeys(known))
 
     def _settle(self, start: str) -> None:
         """Digests of `start` and of all that it loads, circles at once: Tarjan's algorithm, without recursion."""

@@ -46,6 +46,7 @@ _RESULTS = (
 )
 _NOT_CALLED_BY_USERS = frozenset({"overload", "fixture", "command", "group", "contextmanager", "singledispatch"})
 _DYNAMIC_IMPORTS = frozenset({"import_module", "__import__", "iter_modules", "walk_packages", "exec_module"})
+_DRAWING = frozenset({"uniform_", "normal_", "trunc_normal_"})
 _GRAD_OFF = frozenset({"no_grad", "inference_mode"})
 _LAYER_HOMES: Final = ("torch.nn.", "torch.nn.parameter.")
 
@@ -328,10 +329,14 @@ def _by_design(file: FileContext, function: FunctionNode, returned: list[ast.exp
 
 def _initialises(file: FileContext, function: FunctionNode) -> str:
     """Whether a function gives parameters their first values."""
-    calls = file.nodes_in(function, ast.Call)
-    if any((file.qualified_name(call.func) or "").startswith("torch.nn.init.") for call in calls):
-        return eligibility.INITIALISER
-    drawn = any(terminal_name(call.func) in ("uniform_", "normal_", "trunc_normal_") for call in calls)
+    drawn = False
+    for call in file.nodes_in(function, ast.Call):
+        name = terminal_name(call.func)
+        if name is None or not name.endswith("_"):
+            continue
+        if (file.qualified_name(call.func) or "").startswith("torch.nn.init."):
+            return eligibility.INITIALISER
+        drawn = drawn or name in _DRAWING
     return eligibility.INITIALISER if drawn and function.name.endswith("_") else ""
 
 

@@ -50,6 +50,7 @@ _Node = tuple[str, str]
 class _Graph:
     def __init__(self, snapshot: SnapshotOutline) -> None:
         self._snapshot = snapshot
+        self._methods: dict[str, frozenset[str]] = {}
         self._nodes: dict[_Node, tuple[tuple[Span, ...], tuple[_Node, ...]]] = {}
 
     def reached(self, target: TargetDeclaration) -> tuple[Span, ...]:
@@ -145,19 +146,26 @@ class _Graph:
     def _onward(
         self, outline: Outline, definitions: Iterable[DefinitionOutline], far: Iterable[str]
     ) -> Iterable[_Node]:
+        called = {name for name in far if name not in _ENTRIES}
         for definition in definitions:
             for name in definition.references:
                 node = self._node(outline, name)
                 if node is None:
                     continue
                 yield node
-                place = self._snapshot.class_at(node[0])
-                if place is not None:
+                if called:
                     # `self.encoder.encode(x)`: the class of the encoder is referred to where it is built.
-                    methods = {method for _, item in self._snapshot.lineage(place) for method in item.methods}
-                    for method in far:
-                        if method in methods and method not in _ENTRIES:
-                            yield node[0], method
+                    for method in sorted(called & self._methods_at(node[0])):
+                        yield node[0], method
+
+    def _methods_at(self, name: str) -> frozenset[str]:
+        """The methods of the class of this full name, inherited ones included; none for anything else."""
+        known = self._methods.get(name)
+        if known is None:
+            place = self._snapshot.class_at(name)
+            lineage = self._snapshot.lineage(place) if place is not None else []
+            known = self._methods[name] = frozenset(method for _, item in lineage for method in item.methods)
+        return known
 
 
 def _span(outline: Outline, definition: DefinitionOutline) -> Span:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +19,9 @@ from analyzer.syntax import FunctionNode
 _MOST_REFERENCES: Final = 200
 _MOST_DEFINITIONS: Final = 5_000
 _NOT_OF_THE_SNAPSHOT: Final = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "einops", "scipy", "torchvision"}
+
+
+_OWN: Final = frozenset({"self", "cls", "super"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +60,23 @@ def definitions_of(file: FileContext) -> tuple[DefinitionOutline, ...]:
     leads = {
         alias: target for alias, target in file.imports.items() if target.partition(".")[0] not in _NOT_OF_THE_SNAPSHOT
     }
+    by_line = _owners_by_line(owners)
+    parents = file.index.parents
     collected: dict[ast.AST, _Collected] = {}
-    for name in file.nodes(ast.Name):
-        text = name.id
-        target = leads.get(text)
-        if target is None and text not in local and text not in ("self", "cls", "super"):
-            continue
-        owner = _owner(file, name, owners)
+    # In the order of the source: the references that are kept of a long function are its first ones.
+    loads = file.loads
+    told = [(name, leads.get(text)) for text in {*leads, *local, *_OWN} for name in loads.get(text, ())]
+    for name, target in sorted(told, key=lambda item: (item[0].lineno, item[0].col_offset)):
+        owner = by_line.get(name.lineno)
         if owner is None:
             continue
         into = collected.get(owner)
         if into is None:
             into = collected[owner] = _Collected()
-        if target is None and text in ("self", "cls", "super"):
-            _note_own(file, name, into)
+        if target is None and name.id in _OWN:
+            _note_own(parents, name, into)
         elif len(into.references) < _MOST_REFERENCES:
-            into.references.setdefault((target or text) + _rest(file, name))
+            into.references.setdefault((target or name.id) + _rest(parents, name))
     empty = _Collected()
     return tuple(
         DefinitionOutline(
@@ -106,38 +110,36 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | FunctionNode
                 pending.extend((child, prefix) for child in reversed(getattr(node, field, [])))
 
 
-def _owner(file: FileContext, node: ast.AST, owners: Container[ast.AST]) -> ast.AST | None:
-    """The outermost function around a node, or else the innermost class; None for what the module itself says."""
-    around = file.definitions_around(node)
-    for outer in reversed(around):
-        if not isinstance(outer, ast.ClassDef):
-            return outer if outer in owners else None
-    return around[0] if around and around[0] in owners else None
+def _owners_by_line(owners: Iterable[ast.ClassDef | FunctionNode]) -> dict[int, ast.AST]:
+    """The outermost function on each line, or else the innermost class: methods come after their classes here."""
+    table: dict[int, ast.AST] = {}
+    for owner in owners:
+        table.update(dict.fromkeys(range(owner.lineno, (owner.end_lineno or owner.lineno) + 1), owner))
+    return table
 
 
-def _rest(file: FileContext, name: ast.expr) -> str:
+def _rest(parents: Mapping[ast.AST, ast.AST], name: ast.expr) -> str:
     """`.b.c` behind `a` in `a.b.c`."""
     rest = ""
-    outer = file.parent(name)
+    outer = parents.get(name)
     while isinstance(outer, ast.Attribute):
         rest += f".{outer.attr}"
-        outer = file.parent(outer)
+        outer = parents.get(outer)
     return rest
 
 
-def _note_own(file: FileContext, name: ast.Name, into: _Collected) -> None:
-    outer = file.parent(name)
+def _note_own(parents: Mapping[ast.AST, ast.AST], name: ast.Name, into: _Collected) -> None:
+    outer = parents.get(name)
     if name.id == "super":
-        if isinstance(outer, ast.Call):
-            outer = file.parent(outer)
-            into.own.setdefault("super")
-        else:
+        if not isinstance(outer, ast.Call):
             return
+        outer = parents.get(outer)
+        into.own.setdefault("super")
     if not isinstance(outer, ast.Attribute):
         return
     into.own.setdefault(outer.attr)
-    further = file.parent(outer)
+    further = parents.get(outer)
     while isinstance(further, ast.Subscript):
-        further = file.parent(further)
+        further = parents.get(further)
     if isinstance(further, ast.Attribute):
         into.far.setdefault(further.attr)
