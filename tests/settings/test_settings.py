@@ -19,6 +19,14 @@ def test_an_iso_8601_duration_is_understood(monkeypatch: pytest.MonkeyPatch) -> 
     assert read_settings().sandbox_wall == timedelta(hours=1)
 
 
+def test_a_budget_may_be_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADPROOF_EXAMPLES_BUDGET", "0")
+    monkeypatch.setenv("GRADPROOF_ANALYSIS_BUDGET", "0")
+    settings = read_settings()
+    assert not settings.examples_budget
+    assert not settings.analysis_budget
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -29,6 +37,9 @@ def test_an_iso_8601_duration_is_understood(monkeypatch: pytest.MonkeyPatch) -> 
         ("GRADPROOF_GIT_HOSTS", "example.org"),
         ("GRADPROOF_CHECK_WALL", "100000"),
         ("GRADPROOF_LEASE", "1"),
+        ("GRADPROOF_HEARTBEAT", "0"),
+        ("GRADPROOF_EXAMPLES_BUDGET", "-1"),
+        ("GRADPROOF_ANALYSIS_BUDGET", "never"),
     ],
 )
 def test_a_value_that_cannot_be_names_its_variable(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
