@@ -190,14 +190,23 @@ class Sizes:
         root = axis.root()
         if id(root) in self._given:
             return self._given[id(root)]
-        if root.parts and depth < DEPTH:
-            size = math.prod(self.of(part, depth=depth + 1) for part in root.parts)
-        else:
-            size = self._choose(root, usual)
+        composed = bool(root.parts) and depth < DEPTH
+        size = self._of_parts(root.parts, depth) if composed else self._choose(root, usual)
         self._given[id(root)] = size
         self._kept.append(root)
         self._used.add(size)
         return size
+
+    def _of_parts(self, parts: tuple[Axis, ...], depth: int) -> int:
+        """A product; where a side is asked for, the one open part is what the others leave of it."""
+        unknown = [part for part in parts if part.known() is None]
+        if self._side is not None and len(unknown) == 1 and id(unknown[0].root()) not in self._given:
+            rest = math.prod(part.known() or 1 for part in parts)
+            root = unknown[0].root()
+            if not root.parts and rest <= self._side:
+                self._given[id(root)] = max(1, self._side // rest)
+                self._kept.append(root)
+        return math.prod(self.of(part, depth=depth + 1) for part in parts)
 
     def _choose(self, root: Axis, usual: int | None) -> int:
         step = math.lcm(*root.divisors) if root.divisors else 1

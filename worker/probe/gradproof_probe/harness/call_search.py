@@ -18,6 +18,7 @@ import torch
 from gradproof_probe.harness.arguments import Argument, Arguments, Values, each_leaf, leaves
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.demanded import Reading, candidates, read_call
+from gradproof_probe.harness.evidence import Evidence
 from gradproof_probe.harness.frame_repair import frame_changes
 from gradproof_probe.harness.guards import guard_changes
 from gradproof_probe.harness.initial import given_parameters, starting_arguments
@@ -47,6 +48,8 @@ class Found:
 
     recipe: Recipe
     trial: Trial
+    routes: tuple[Evidence, ...] = ()
+    """What the search met that speaks for the arguments: demands of the source, and sizes that errors asked for."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Search:
     furthest: int = -1
     slow: bool = False
     constructed: bool = False
+    routes: tuple[Evidence, ...] = ()
     trials: int = 0
 
     def is_used_up(self) -> bool:
@@ -83,6 +87,8 @@ class _Try:
     why: str
     found_by: str
     depth: int = 0
+    start: Arguments = ()
+    """What it was before it was repaired."""
 
 
 def called_function(resolved: Resolved, instance: torch.nn.Module | None) -> Callable[..., Any]:
@@ -113,6 +119,7 @@ class CallSearch:
         self.trials = 0
         self.best = -1
         self.best_at = 0
+        self.reading = Reading([])
         self._spares: dict[str, Argument] | None = None
 
     def run(self) -> Found | None:
@@ -142,7 +149,7 @@ class CallSearch:
     def _starts(self) -> Iterator[_Try]:
         kind = self.resolved.target.kind
         parameters = given_parameters(self.function, kind)
-        reading = self._read(parameters)
+        reading = self.reading = self._read(parameters)
         for arguments, why in candidates(reading, is_module=self.instance is not None):
             if self._is_new(arguments):
                 yield _Try(arguments, why, reading.found_by)
@@ -191,6 +198,31 @@ class CallSearch:
             for parameter, argument in zip(plain, arguments, strict=True)
         }
 
+    def _routes(self, current: _Try) -> Iterator[Evidence]:
+        """What spoke for the arguments that ran."""
+        given = {argument.name: argument for argument in current.arguments if argument.is_tensor}
+        for slot in self.reading.slots:
+            argument, rank = given.get(slot.argument.name), slot.demanded_rank
+            if argument is None or rank != len(argument.shape):
+                continue
+            demanded = sorted(slot.demanded_sizes.items())
+            sizes = tuple((index, size) for index, size in demanded if argument.shape[index] == size)
+            yield Evidence("source", argument.name, ranks=(rank,), sizes=sizes, said="read through its calls")
+        before = {argument.name: argument for argument in current.start if argument.is_tensor}
+        for name, argument in given.items():
+            old = before.get(name)
+            if old is None or old.shape == argument.shape or current.found_by not in ("repair", "guards"):
+                continue
+            if len(old.shape) != len(argument.shape):
+                yield Evidence("demand", name, ranks=(len(argument.shape),), said="axes that an error asked for")
+                continue
+            changed = tuple(
+                (index, size)
+                for index, (was, size) in enumerate(zip(old.shape, argument.shape, strict=True))
+                if was != size
+            )
+            yield Evidence("demand", name, sizes=changed, said="sizes that an error asked for")
+
     # --- One trial ------------------------------------------------------------------------------------------------
 
     def _try(self, current: _Try) -> Found | None:
@@ -214,7 +246,7 @@ class CallSearch:
         if _blames_a_guess(trial, current.arguments):
             trial = replace(trial, stage="forward")
         if trial.stage in ("ok", "fault"):
-            return Found(recipe, trial)
+            return Found(recipe, trial, tuple(self._routes(current)))
         if trial.progress > self.best:
             self.best, self.best_at = trial.progress, self.trials
         if trial.stage == "too_slow":
@@ -234,6 +266,7 @@ class CallSearch:
             "; ".join(filter(None, (current.why, why))),
             costlier(current.found_by, found_by),
             current.depth + 1,
+            current.start or current.arguments,
         )
         heapq.heappush(self.heap, ((-progress, made.depth), len(self.seen), made))
 

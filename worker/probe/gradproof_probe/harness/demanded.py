@@ -42,6 +42,10 @@ class Slot:
     said: bool = False
     """Whether anything but the name says what it is."""
 
+    demanded_rank: int | None = None
+    demanded_sizes: dict[int, int] = field(default_factory=dict)
+    """What the code alone demands, before words are taken over."""
+
     @property
     def is_tensor(self) -> bool:
         return self.argument.is_tensor
@@ -88,6 +92,9 @@ def read_call(
         word = described.get(parameter.name, Word())
         slot = _slot(parameter, use, word, hints, scope, is_function_class=is_function_class, saved=saved)
         slots.append(slot)
+        slot.demanded_rank = slot.form.rank
+        known = ((index, axis.known()) for index, axis in slot.form.axes.items())
+        slot.demanded_sizes = {index: size for index, size in known if size is not None}
         axes, dtype = annotated_axes(hints.get(parameter.name, parameter.annotation))
         for said in (axes, word.axes):
             if said is not None and slot.is_tensor:

@@ -134,7 +134,7 @@ def _grown(arguments: Arguments, name: str) -> Iterator[Arguments]:
             yield (*arguments[:place], grown, *arguments[place + 1 :])
 
 
-def _keyed(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+def _keyed(_message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
     if isinstance(scene.error, KeyError) and scene.error.args:
         key = scene.error.args[0]
         for place, argument in enumerate(scene.arguments):

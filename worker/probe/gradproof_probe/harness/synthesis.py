@@ -74,7 +74,8 @@ def _without_gradient(search: Search, found: Found) -> Recipe:
 
 
 def _unsolved(search: Search) -> NotRunnableError:
-    if search.slow and search.input_error is None:
+    late = search.constructed and time.monotonic() > search.deadline
+    if (search.slow or late) and search.input_error is None:
         return NotRunnableError("timed out", f"every call tried took longer than {TRIAL_S:g} s")
     if search.constructed:
         error = search.input_error
