@@ -263,6 +263,7 @@ def test_a_file_that_can_not_be_read_declares_nothing(tmp_path: Path) -> None:
         ),
         pytest.param("def A(x: Tensor):\n    return x.argmax(-1)\n", "no gradient by design", id="argmax"),
         pytest.param("def A(x: Tensor):\n    y = x > 0\n    return y & (x < 3)\n", "no gradient by design", id="mask"),
+        pytest.param("def A(x: Tensor):\n    return x ^ (x >> 1)\n", "no gradient by design", id="bits"),
         pytest.param("def A(x: Tensor):\n    return x.max(1)[1]\n", "no gradient by design", id="place of a maximum"),
         pytest.param("def A(x: Tensor):\n    return (x > 0).long().sum()\n", "no gradient by design", id="counting"),
         pytest.param(
