@@ -12,7 +12,6 @@ from typing import Final
 
 from analyzer.snapshot import SnapshotOutline
 
-
 # Packages are not nested deeper; a name that is would take time that grows with its square.
 _DEEPEST: Final = 50
 

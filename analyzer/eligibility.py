@@ -19,6 +19,8 @@ NO_GRADIENT: Final = "no gradient by design"
 NO_TENSOR: Final = "no tensor result"
 OPTIMIZER: Final = "optimizer"
 
+# How such a verdict came about, where a report says of the others what was tried.
+TOLD_FROM_SOURCE: Final = "told from its source"
 # All of them, in the order in which a person would read them.
 REASONS: Final = (ABSTRACT, DATA_CODE, FACTORY, INITIALISER, METRIC, NO_FORWARD, NO_GRADIENT, NO_TENSOR, OPTIMIZER)
 

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
+from analyzer.eligibility import TOLD_FROM_SOURCE
 from analyzer.findings import ImportNote, StaticAnalysis, Suppression, TargetDeclaration
 from analyzer.registry import rules_named
 from services.analyses.errors import InvalidOptionsError
@@ -156,7 +157,7 @@ class StaticOutcome:
         if target.name in self.absent:
             return "not found", self.absent[target.name]
         if target.why_not and target.name not in self.declared:
-            return target.why_not, "told from its source"
+            return target.why_not, TOLD_FROM_SOURCE
         return None
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from analyzer.eligibility import TOLD_FROM_SOURCE
 from analyzer.findings import TargetDeclaration, TargetKind
 from services.checks.models import CheckResultRow, TargetRow
 from services.findings.model import TargetResult
@@ -254,4 +255,5 @@ def _declaration(row: TargetRow) -> TargetDeclaration:
         import_root=row.import_root,
         module=row.module,
         qualname=row.qualname,
+        why_not=(row.not_run_reason or "") if row.not_run_detail == TOLD_FROM_SOURCE else "",
     )

@@ -188,7 +188,7 @@ def _target(target: TargetResult) -> TargetInfo:
     declaration = target.declaration
     reason, detail = target.not_run_reason, target.not_run_detail
     if reason is None and declaration.why_not and target.harness is None and not target.checks:
-        reason, detail = declaration.why_not, "told from its source"
+        reason, detail = declaration.why_not, eligibility.TOLD_FROM_SOURCE
     return TargetInfo(
         name=declaration.name,
         kind=declaration.kind.value,

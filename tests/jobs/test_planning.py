@@ -99,3 +99,18 @@ def test_without_a_budget_nothing_runs_out(bench: Bench) -> None:
     plan = bench.analyses.report(analysis_id).plan
     assert plan is not None
     assert plan.budget_s is None
+
+
+def test_what_has_no_gradient_to_look_at_is_not_part_of_the_plan(bench: Bench) -> None:
+    analysis_id = bench.analyses.submit(SNAPSHOT).analysis_id
+    (claim,) = bench.claim()
+    metric = replace(target(1), why_not="metric")
+    bench.results.read(claim, StaticOutcome(StaticAnalysis((), (), (target(0), metric), files=1, lines=40)))
+    (probe,) = bench.claim()
+    bench.results.harness(probe, HARNESS)
+    bench.results.check(probe, check("gradcheck", "pass"))
+    bench.results.probed(probe)
+    report = bench.analyses.report(analysis_id)
+    assert report.plan is not None
+    assert (report.plan.planned, report.plan.run) == (1, 1)
+    assert report.summary.targets.model_dump() == {"found": 1, "run": 1, "not_run": {}, "not_eligible": {"metric": 1}}
