@@ -749,10 +749,6 @@ OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 
-def is_tensor_operation(name: str) -> bool:
-    return name in OPERATIONS or name in SAME or name in TOGETHER or name in REDUCTIONS
-
-
 def plain(name: str) -> str:
     """`add_` and `torch.add` are `add`."""
     return re.sub(r"(?<=\w)_$", "", name.rpartition(".")[2])
