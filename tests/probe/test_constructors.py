@@ -84,6 +84,17 @@ class Factory(nn.Module):
         super().__init__()
         self.layer = make_layer(width, width)
 
+class Block(nn.Module):
+    growth = 2
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, width * self.growth)
+
+class Stacked(nn.Module):
+    def __init__(self, block, width):
+        super().__init__()
+        self.layers = nn.Sequential(block(width), block(width * block.growth))
+
 class Wrapper(nn.Module):
     def __init__(self, thing):
         super().__init__()
@@ -258,6 +269,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Package]:
         ("Keyed", "usage"),
         ("Chosen", "usage"),
         ("Factory", "usage"),
+        ("Stacked", "usage"),
         ("Wrapper", "usage"),
         ("Only", "usage"),
         ("Spelled", "values"),

@@ -211,6 +211,8 @@ class ArgumentValues:
         if own and self.depth > 0:
             for cls in own:
                 yield from (Choice(text, "usage") for text in self.scope.instances(cls, self.depth - 1))
+        if usage.factory and usage.own_attributes:
+            yield from self._classes(None, name, usage)
         if usage.own_attributes and not usage.number:
             yield from self.objects(usage, module=usage.layer or bool(_MODEL.search(name)))
         if usage.mapping and not usage.own_attributes:
@@ -340,10 +342,17 @@ class ArgumentValues:
     def _classes(self, bound: Any, name: str, usage: Usage) -> Iterator[Choice]:
         """A class, by its name or by how many arguments it is called with."""
         found_by = "usage" if usage.factory else "names"
-        if isinstance(bound, type) and bound.__module__.partition(".")[0] not in ("torch", "builtins"):
-            for cls in concrete(bound, self.scope.package):
-                if (text := reference(cls, self.scope.names)) is not None:
-                    yield Choice(text, "names")
+        scope = self.scope
+        own: list[type] = []
+        for arm in typing.get_args(bound) or (bound,):
+            if isinstance(arm, type) and arm.__module__.partition(".")[0] not in ("torch", "builtins"):
+                own += concrete(arm, scope.package)
+        if usage.own_attributes:
+            wanted = usage.own_attributes
+            own += classes_with(scope.package, wanted, torch.nn.Module, excluding=scope.target, names=scope.names)
+        for cls in own:
+            if (text := reference(cls, scope.names)) is not None:
+                yield Choice(text, found_by)
         if _NORM.search(name):
             yield from (Choice("torch.nn.LayerNorm", found_by), Choice("torch.nn.BatchNorm2d", found_by))
         elif _ACTIVATION.search(name):
