@@ -52,7 +52,7 @@ class Outer(nn.Module):
 class Popping(nn.Module):
     def __init__(self, options):
         super().__init__()
-        self.width = options.pop("width")
+        self.width = options.pop("width") if isinstance(options, dict) else options.pop()
     def forward(self, x):
         return x * self.width
 
@@ -176,9 +176,11 @@ def test_inherited_constructors_and_forwards_belong_to_the_derived_class(package
     assert constructor == "Chain(torch.nn.Linear(2, 3))"
 
 
-def test_options_that_the_constructor_takes_out_of_a_dict_are_still_in_it(package: ModuleType) -> None:
+def test_options_that_the_constructor_takes_out_of_a_dict_or_list_are_still_in_it(package: ModuleType) -> None:
     constructor, _ = form(package, lambda: package.Popping({"width": 3})(torch.randn(2)), "Popping")
     assert constructor == "Popping({'width': 3})"
+    constructor, _ = form(package, lambda: package.Popping([2, 3])(torch.randn(2)), "Popping")
+    assert constructor == "Popping([2, 3])"
 
 
 def test_decorated_functions_and_arguments_used_by_inner_functions_are_recorded(package: ModuleType) -> None:
