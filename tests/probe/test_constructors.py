@@ -163,6 +163,21 @@ class Hostile(type(nn.Module)):
 class Prickly(metaclass=Hostile):
     pass
 
+class Missing:
+    def __getattr__(self, name):
+        raise ImportError("the optional part is not installed")
+
+class Holder(nn.Module):
+    part = Missing()
+    def __init__(self, holder_width: int):
+        super().__init__()
+        self.flavour_of_holder = holder_width
+
+class Held(nn.Module):
+    def __init__(self, holder):
+        super().__init__()
+        self.layer = nn.Linear(holder.flavour_of_holder, 3)
+
 class Looked(nn.Module):
     def __init__(self, thing: Prickly = None, size: int = 4):
         super().__init__()
@@ -271,6 +286,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Package]:
         ("Factory", "usage"),
         ("Stacked", "usage"),
         ("Wrapper", "usage"),
+        ("Held", "usage"),
         ("Only", "usage"),
         ("Spelled", "values"),
         ("Child", "guards"),

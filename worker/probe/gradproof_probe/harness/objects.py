@@ -61,7 +61,7 @@ def _attributes_of(cls: type) -> frozenset[str]:
         if owner.__module__.partition(".")[0] in ("torch", "builtins"):
             continue
         for value in vars(owner).values():
-            function = getattr(value, "__func__", value)
+            function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
             node = function_node(function) if isinstance(function, types.FunctionType) else None
             for part in ast.walk(node) if node is not None else ():
                 match part:

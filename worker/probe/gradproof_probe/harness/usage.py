@@ -187,7 +187,11 @@ class _Reader:
             if owner.__module__.partition(".")[0] in ("torch", "builtins"):
                 continue
             value = vars(owner)[name]
-            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            function = value
+            if isinstance(value, property):
+                function = value.fget
+            elif isinstance(value, staticmethod | classmethod):
+                function = value.__func__
             if isinstance(function, types.FunctionType) and (node := function_node(function)) is not None:
                 yield node
 
