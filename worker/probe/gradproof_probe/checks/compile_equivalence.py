@@ -66,14 +66,16 @@ class CompileEquivalence(Check):
             "not used up, `inductor` runs as well, with `fallback_random`, and is compared with a float64 reference."
         ),
         how_it_decides=(
-            "`eager` and `aot_eager` have to give the same bits as plain eager execution (14 of 14 measured models do; "
-            "differences below 16 float32 units are taken for rounding and noted). `inductor` has to be at most 6 "
-            "times as far from the float64 reference as eager is, or 2^-23 if that is more (healthy models: 0.63 to "
-            "1.95 times; injected faults: 209 times and more). Nothing captured, or a gradient that is zero "
-            "throughout, is `inconclusive`, never `pass`. An exception that compiled code alone raises is `fail` when "
-            "it comes from a line of the submitted source, and `inconclusive` when Dynamo says that it doesn't "
-            "support something. The verdict comes from the `aot_eager` stage alone where inductor did not run, and "
-            "the summary says so."
+            "`eager` and `aot_eager` have to give the same bits as plain eager execution (14 of 14 measured "
+            "models do; differences below 16 float32 units are taken for rounding and noted). `inductor` has to "
+            "be at most 6 times as far from the float64 reference as eager is, or 2^-23 if that is more (healthy "
+            "models: 0.63 to 1.95 times; injected faults: 209 times and more). Nothing captured, or a gradient "
+            "that is zero throughout, is `inconclusive`, never `pass`. Where gradients alone differ and agree "
+            "once buffers are put back before backward, the line is named that updates a buffer in place: "
+            "compiled code reads it again. An exception that compiled code alone raises is `fail` when it comes "
+            "from a line of the submitted source, and `inconclusive` when Dynamo says that it doesn't support "
+            "something. The verdict comes from the `aot_eager` stage alone where inductor did not run, and the "
+            "summary says so."
         ),
     )
 

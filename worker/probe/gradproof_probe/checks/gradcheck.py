@@ -51,7 +51,16 @@ class Gradcheck(Check):
             "given. What made the difference is then taken away piece by piece, so that the smallest situation in "
             "which it shows is named, with the cause (a factor, a sign, a missing term, a stale value, …) and the line "
             "of backward. `inconclusive` says what stood in the way: corners, rounding, randomness, or a zero gradient "
-            "that left nothing to compare. `pass` says in how many situations the gradient was right."
+            "that left nothing to compare. `pass` says in how many situations the gradient was right.\n\n"
+            "A module or function whose gradient differs is a fault only if code of its own computes gradients "
+            "and nothing explains the difference. Tried, each by a run that differs in one thing: what `detach`, "
+            "`no_grad`, `.data` or `item()` cut is held at its value (then differences have to agree, and the "
+            "line is named); parameters and inputs are compared byte for byte around forward; two calls with "
+            "other values may not return the same memory; `.backward()` is compared with `autograd.grad`; "
+            "directions stay inside the interval, the symmetric matrices, unit vectors or simplices that the "
+            "inputs are; steps from 1e-3 to 1e-7 tell jumps, corners and rounding from a derivative; the public "
+            "callers of a Function are asked; and it has to show again with other numbers. `evidence.by_design` "
+            "has the label, the line, what was seen and read, and whether the source says that it is meant."
         ),
     )
 
