@@ -7,9 +7,12 @@ import pytest
 from tests.probe.conftest import FIXTURES, Spoken, entry, speak
 
 
+NAMES = ("Net", "Needs", "Inherits", "InheritsBeside", "PassesOver")
+
+
 @pytest.fixture(scope="module")
 def spoken() -> Spoken:
-    batch = [entry("module", f"package.net:{name}") for name in ("Net", "Needs")]
+    batch = [entry("module", f"package.net:{name}") for name in NAMES]
     return speak(FIXTURES / "incomplete", batch)
 
 
@@ -27,3 +30,14 @@ def test_a_module_that_needs_it_is_not_run_and_names_it(spoken: Spoken) -> None:
     not_run = spoken.not_run("Needs")
     assert not_run["reason"] == "missing dependency"
     assert "absent_transforms is not installed" in not_run["detail"]
+
+
+@pytest.mark.parametrize("name", ["Inherits", "InheritsBeside"])
+def test_a_class_that_is_made_of_it_is_not_run_and_names_it(spoken: Spoken, name: str) -> None:
+    not_run = spoken.not_run(name)
+    assert not_run["reason"] == "missing dependency"
+    assert "absent_transforms is not installed, and absent_transforms.functional.Backbone" in not_run["detail"]
+
+
+def test_a_class_that_only_inherits_beside_it_is_checked(spoken: Spoken) -> None:
+    assert spoken.result("PassesOver")["verdict"] == "pass"

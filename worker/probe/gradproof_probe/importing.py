@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.missing_modules import MissingDependencyError
+from gradproof_probe.missing_modules import MissingDependencyError, stand_in_of
 from gradproof_probe.request import Kind, Target
 
 # Where the name on PyPI differs from the name that is imported; the usual ones of model code.
@@ -187,6 +187,10 @@ def _confirm_kind(found: Any, target: Target) -> None:
     value: Any = found
     if target.kind == "module":
         if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
+            if isinstance(found, type) and (base := stand_in_of(found)) is not None:
+                top = base.__module__.partition(".")[0]
+                detail = f"{top}{on_pypi(top)} is not installed, and {base.__module__}.{base.__qualname__} is a base"
+                raise NotRunnableError("missing dependency", f"{detail} of {target.qualname}")
             raise NotRunnableError("not a target after all", f"{target.qualname} is no torch.nn.Module class")
         if inspect.isabstract(value):
             names = ", ".join(sorted(value.__abstractmethods__))

@@ -35,15 +35,33 @@ class _StandInType(type):
         return _offer(f"{cls.__module__}.{cls.__qualname__}", name)
 
     def __call__(cls, *arguments: Any, **keywords: Any) -> Any:
-        if not getattr(cls, "_gradproof_stand_in", False):
+        if "_gradproof_stand_in" not in vars(cls):
             return super().__call__(*arguments, **keywords)  # a submitted class that inherits from a stand-in
         if len(arguments) == 1 and not keywords and inspect.isfunction(arguments[0]):
             return arguments[0]  # `@njit`: what it decorates is the submitted function itself
-        raise MissingDependencyError(cls.__module__.partition(".")[0], f"{cls.__module__}.{cls.__qualname__}")
+        raise _needed(cls)
+
+
+def _needed(stand_in: type) -> MissingDependencyError:
+    name = f"{stand_in.__module__}.{stand_in.__qualname__}"
+    return MissingDependencyError(stand_in.__module__.partition(".")[0], name)
 
 
 def _offer(owner: str, name: str) -> Any:
-    return _StandInType(name, (), {"__module__": owner, "__qualname__": name, "_gradproof_stand_in": True})
+    def initialise(self: Any, *arguments: Any, **keywords: Any) -> None:
+        # As a base beside torch.nn.Module it is passed over; as one that is given something to do it is missed.
+        if arguments or keywords:
+            raise _needed(offered)
+        super(offered, self).__init__()
+
+    members = {"__module__": owner, "__qualname__": name, "_gradproof_stand_in": True, "__init__": initialise}
+    offered = _StandInType(name, (), members)
+    return offered
+
+
+def stand_in_of(cls: type) -> type | None:
+    """The stand-in that a class inherits from, if it does."""
+    return next((base for base in cls.__mro__ if "_gradproof_stand_in" in vars(base)), None)
 
 
 class _StandInModule(ModuleType):
