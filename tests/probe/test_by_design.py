@@ -40,6 +40,8 @@ def said() -> Spoken:
     batch = [
         entry(kind, f"meant:{name}", inputs=[INPUTS.get(name, "torch.randn(3, 4)")]) for name, kind in kinds.items()
     ]
+    batch.append(entry("function", "meant:entropy"))
+    batch.append(entry("function", "meant:entropy", inputs=["-torch.ones(3)"], job="declared"))
     batch += [entry("autograd_function", f"meant:{name}") for name in ("_OfCentredRows", "_WrongForAll")]
     batch += [
         entry("function", f"meant:{name}", inputs=["torch.randn(3, 4)", "torch.randn(3, 4)"])
@@ -105,3 +107,9 @@ def test_a_backward_that_raises_only_because_labels_require_grad_is_no_fault(sai
     assert result["evidence"]["held_constant"] == ["target"]
     assert "modified by an inplace operation" in result["evidence"]["raises_with_labels"]
     assert said.result("overwritten")["verdict"] == "fail"
+
+
+def test_where_made_up_inputs_give_no_number_others_are_taken_and_given_ones_are_kept(said: Spoken) -> None:
+    assert said.result("entropy")["verdict"] == "pass", said.result("entropy")["summary"]
+    declared = said.result("declared")
+    assert (declared["verdict"], declared["diagnosis"]["cause"]) == ("inconclusive", "not_finite")

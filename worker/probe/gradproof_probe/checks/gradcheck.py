@@ -138,7 +138,10 @@ class Gradcheck(Check):
     def _whole(self, context: CheckContext, *, evaluating: bool = False) -> Examination:
         """A module or a function in one mode."""
         make = experiment_maker(context, evaluating=evaluating)
-        found = Examiner(make, source_root=context.source_root, seed=context.seed, deadline=context.deadline).examine()
+        made_up = context.recipe.source == "synthesised"
+        found = Examiner(
+            make, source_root=context.source_root, seed=context.seed, deadline=context.deadline, made_up=made_up
+        ).examine()
         if found.verdict in ("pass", "inconclusive"):
             fault = self._deeper(context, make)
             if fault is not None:
@@ -149,7 +152,7 @@ class Gradcheck(Check):
             seed=context.seed,
             deadline=context.deadline,
             redraw=lambda seed: experiment_maker(replace(context, seed=seed), evaluating=evaluating),
-            guessed=context.recipe.source == "synthesised",
+            guessed=made_up,
         ).explain(found)
 
     @staticmethod
