@@ -75,7 +75,10 @@ class Mixing:
             return not_reached("the outputs do not depend on the sample that was changed")
         if None in outputs or not outputs:
             return not_reached("the outputs have no axis of samples, so it can't be told whether they are mixed")
-        return held("when only the first sample of the batch changes, everything of the others stays as it is")
+        apart = "when only the first sample of the batch changes, everything of the others stays as it is"
+        if bench.recipe.source == "synthesised":
+            return not_reached(f"{apart}; but the sizes of the inputs are a guess, and others may not keep them apart")
+        return held(apart)
 
 
 class BroadcastLoss:
