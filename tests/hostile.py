@@ -73,6 +73,9 @@ EXPECTED: Final = {
     "connects": ("unreachable", "OSError", "not permitted"),
 }
 
+# Those of them that only a limit of time ends.
+ENDLESS: Final = frozenset({"forks", "sleeps", "prints"})
+
 
 def files() -> dict[str, str]:
     """Paths and contents of the repository."""

@@ -130,6 +130,7 @@ def watch(work: Work, *, deadline: Deadline, on_line: OnLine) -> End:
             # A closed result pipe means that the child is about to end: look often, it takes a millisecond.
             pump.turn(0.002 if pump.closed else 0.05)
             status = _reap(child)
+        lasted = time.monotonic() - started  # killing thousands of forks takes long, and is not the child's time
         if status is None:
             _kill_tree(child)
             _, status = os.waitpid(child, 0)
@@ -147,7 +148,7 @@ def watch(work: Work, *, deadline: Deadline, on_line: OnLine) -> End:
         signal=dead_by if how == "signalled" else None,
         stdout_tail=pump.tail(out_read),
         stderr_tail=pump.tail(err_read),
-        duration_s=time.monotonic() - started,
+        duration_s=lasted,
     )
 
 
