@@ -1,7 +1,7 @@
 """`make survey`: how far Gradproof gets, without configuration, on real packages.
 
     python -m benchmarks.survey [PACKAGE…] [--sample N] [--seed S] [--wheels DIR] [--python EXE] [--no-sandbox]
-                                [--harness-only] [--redeclare] [--rerun]
+                                [--unseen] [--harness-only] [--redeclare] [--rerun]
 
 Each package is unpacked and given to `gradproof check` as it is. Printed for each: its targets with those that can't
 have a gradient counted apart; those that ran forward and backward by the step that found their harness and by grade;
@@ -11,7 +11,7 @@ Then the sums. A package that fails is told and left out. Everything is written 
 `--sample N`: files are drawn with the seed until they hold N targets. `--harness-only`: with one check that has nothing
 to do on a CPU, so that the time is that of finding harnesses. `--redeclare`: every harness is declared as it was shown,
 and everything is run again: the verdicts should be the same. `--rerun`: again unchanged, and with one changed file:
-which share of targets and time that costs. Without `--python`, an environment with the dependencies of the packages is
+which share of targets and time that costs. `--unseen`: the packages that nobody had looked at. Without `--python`, an environment with the dependencies of the packages is
 built first (network).
 """
 
@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.targets import declare_targets
-from benchmarks.packages import SURVEYED, environment, unpacked
+from benchmarks.packages import DEPENDENCIES, SURVEYED, UNSEEN, UNSEEN_DEPENDENCIES, environment, unpacked
 
 RESULTS = Path(__file__).parent / "results"
 GRADPROOF = Path(sys.executable).parent / "gradproof"
@@ -282,14 +282,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--wheels", type=Path, metavar="DIR")
     parser.add_argument("--python", type=Path, metavar="EXE")
-    for flag in ("--no-sandbox", "--harness-only", "--redeclare", "--rerun"):
+    for flag in ("--unseen", "--no-sandbox", "--harness-only", "--redeclare", "--rerun"):
         parser.add_argument(flag, action="store_true")
     asked = parser.parse_args(arguments)
-    names = asked.packages or list(SURVEYED)
+    names = asked.packages or list(UNSEEN if asked.unseen else SURVEYED)
     RESULTS.mkdir(parents=True, exist_ok=True)
     total, figures, failed = Row(), {}, []
     with tempfile.TemporaryDirectory(prefix="gradproof-survey-") as directory:
-        python = asked.python or environment(RESULTS / "environment")
+        python = asked.python or _environment(unseen=asked.unseen)
         with unpacked(names, asked.wheels) as places:
             for name, place in places.items():
                 paths = asked_paths(name, place, sample=asked.sample, seed=asked.seed)
@@ -304,6 +304,12 @@ def main(arguments: Sequence[str]) -> int:
     for line in total.lines():
         print(f"  {line}")
     return 1 if failed else 0
+
+
+def _environment(*, unseen: bool) -> Path:
+    if unseen:
+        return environment(RESULTS / "environment-unseen", UNSEEN_DEPENDENCIES)
+    return environment(RESULTS / "environment", DEPENDENCIES)
 
 
 def _write(figures: Json) -> None:
