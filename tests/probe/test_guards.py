@@ -62,6 +62,33 @@ def two_of_them(pair: Any) -> Any:
     return first + second
 
 
+def probabilities(x: Any) -> Any:
+    assert torch.all((x >= 0.0) & (x <= 1.0)), "use a sigmoid"
+    return x.log()
+
+
+def distribution(x: Any) -> Any:
+    if not torch.allclose(x.sum(dim=-1), torch.ones_like(x[..., 0])):
+        raise ValueError("must sum to one")
+    return x
+
+
+def above_zero(x: Any) -> Any:
+    if x.min() <= 0:
+        raise ValueError("must be positive")
+    return x
+
+
+def rotation(frame: Any) -> Any:
+    assert torch.allclose(torch.det(frame), frame.new_tensor(1))
+    return frame
+
+
+def two_classes(scores: Any, label: Any) -> Any:
+    assert (label < 2).all()
+    return scores[label]
+
+
 def scene(function: Callable[..., Any], *arguments: Argument) -> Scene:
     """The call as it failed."""
     trial = run(function, arguments)
@@ -107,6 +134,22 @@ X = Argument("x", shape=(2, 5))
 def test_a_change_that_passes_is_among_the_first(function: Callable[..., Any], arguments: tuple[Argument, ...]) -> None:
     before, changed = solved(function, *arguments)
     assert before < 3, changed
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (probabilities, (X,)),
+        (distribution, (X,)),
+        (above_zero, (X,)),
+        (rotation, (Argument("frame", shape=(2, 3, 3)),)),
+        (two_classes, (X, Argument("label", "int", shape=(9,), high=4))),
+    ],
+)
+def test_values_that_a_guard_asks_for_are_drawn(function: Callable[..., Any], arguments: tuple[Argument, ...]) -> None:
+    (changed, _), *_ = guard_changes(scene(function, *arguments), spare)
+    assert run(function, changed).stage == "ok"
+    assert [leaf.shape for leaf in changed] == [leaf.shape for leaf in arguments]
 
 
 def test_one_condition_after_the_other_is_solved() -> None:

@@ -33,7 +33,7 @@ _FLOATS: Final[dict[str, str]] = {
     "direction": "torch.nn.functional.normalize(torch.randn({s}), dim=-1)",
     "symmetric": "(lambda a: a + a.mT)(torch.randn({s}))",
     "definite": "(lambda a: a @ a.mT + torch.eye(a.shape[-1]))(torch.randn({s}))",
-    "orthogonal": "torch.linalg.qr(torch.randn({s})).Q",
+    "orthogonal": "(lambda a: torch.linalg.matrix_exp(a - a.mT))(torch.randn({s}))",
     "invertible": "(lambda a: a + 3 * torch.eye(a.shape[-1]))(torch.randn({s}))",
     "sorted": "torch.rand({s}).sort(-1).values",
     "boxes": "(lambda a: torch.cat([a[..., :2], a[..., :2] + a[..., 2:] + 0.1], -1))(torch.rand({s}))",

@@ -1,7 +1,8 @@
 """Given a condition and the names of the frame it stands in: which changes of which names would make it true.
 
 Pure: nothing of the submitted code is called; names, attributes, items, comparisons, arithmetic, `len`, `isinstance`,
-`in` and a few builtins are evaluated over live objects, and everything else is unknown. How to use it:
+`in`, a few builtins and what torch says of a tensor's values are evaluated over live objects, and everything else is
+unknown. How to use it:
 
     for guard in guards(error):                       # raised_conditions.py: innermost first, then inlined in callers
         for changes in solve(guard.condition, guard.names):
@@ -25,6 +26,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal
+
+import torch
 
 from gradproof_probe.harness.sources import function_node
 
@@ -115,6 +118,17 @@ _METHODS: Final = frozenset(
     {"keys", "values", "items", "get", "lower", "upper", "strip", "split", "startswith", "endswith", "isdigit"}
     | {"count", "index", "bit_length", "is_integer", "is_floating_point", "is_complex", "numel"}
 )
+# What guards ask of the values of a tensor: as a function of torch and as a method of the tensor. torch's own code runs
+# then, and writes to nothing.
+_OF_TENSORS: Final = frozenset(
+    {"all", "any", "abs", "amin", "amax", "min", "max", "sum", "mean", "prod", "norm", "square", "unique", "diff", "mT"}
+    | {"isfinite", "isnan", "isinf", "isclose", "allclose", "equal", "logical_and", "logical_or", "logical_not"}
+    | {"ge", "gt", "le", "lt", "eq", "ne", "greater", "greater_equal", "less", "less_equal", "det", "inverse"}
+    | {"tensor", "as_tensor", "new_tensor", "new_ones", "new_zeros", "ones", "zeros", "ones_like", "zeros_like", "eye"}
+    | {"item", "bool", "float", "long", "int", "double", "flatten", "squeeze", "unsqueeze", "view_as", "detach", "to"}
+    | {"transpose", "matmul", "bmm", "count_nonzero", "clamp", "round", "floor", "type_as", "argmin", "argmax"}
+)
+_TORCH_MODULES: Final = (torch, torch.linalg)
 
 
 def evaluate(expression: ast.expr, names: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Any:
@@ -210,26 +224,34 @@ class _Evaluator:
             if not (isinstance(left, int | float) and isinstance(right, int | float) and abs(right) < 64):
                 raise UnknownValueError("a power")
             return left**right
+        if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+            return operator.matmul(left, right) if isinstance(op, ast.MatMult) else _BINARY[type(op)](left, right)
         if isinstance(op, ast.Mult) and not (isinstance(left, int | float) and isinstance(right, int | float)):
             size = left if isinstance(left, int) else right
             if not isinstance(size, int) or size > MOST_ITEMS:
                 raise UnknownValueError("a long product")
         return _BINARY[type(op)](left, right)
 
-    def _compare(self, left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr]) -> bool:
-        value = self.value(left)
+    def _compare(self, left: ast.expr, ops: list[ast.cmpop], others: list[ast.expr]) -> Any:
+        value, answer = self.value(left), True
         for op, other in zip(ops, others, strict=True):
             following = self.value(other)
-            if not bool(_COMPARE[type(op)](value, following)):
+            answer = _COMPARE[type(op)](value, following)  # of tensors: each element's
+            if len(ops) > 1 and not bool(answer):
                 return False
             value = following
-        return True
+        return answer if isinstance(answer, torch.Tensor) else bool(answer)
 
     def _call(self, node: ast.Call) -> Any:
         if any(keyword.arg is None for keyword in node.keywords):
             raise UnknownValueError("a call with **")
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS | _OF_TENSORS:
             owner = self.value(node.func.value)
+            # Only a plain tensor: a subclass may do anything when it is asked.
+            if node.func.attr not in _METHODS and not (
+                type(owner) in (torch.Tensor, torch.nn.Parameter) or any(owner is known for known in _TORCH_MODULES)
+            ):
+                raise UnknownValueError(ast.unparse(node.func))
             function = getattr(owner, node.func.attr)
         else:
             function = self.value(node.func)
@@ -572,7 +594,8 @@ def _in_order(values: Any) -> list[Any]:
 
 def _is_member(value: Any) -> bool:
     """Whether it is an enum member, a dtype or the like: compared by identity, with a readable name."""
-    return type(value).__module__ in ("torch",) or hasattr(type(value), "__members__")
+    of_torch = type(value).__module__ == "torch" and not isinstance(value, torch.Tensor)
+    return of_torch or hasattr(type(value), "__members__")
 
 
 def _candidates(value: Any, asked: list[Any]) -> Iterator[Any]:

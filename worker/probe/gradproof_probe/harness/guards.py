@@ -16,6 +16,7 @@ import torch
 from gradproof_probe.harness.arguments import Argument, Arguments, with_leaves
 from gradproof_probe.harness.axes import LARGEST
 from gradproof_probe.harness.conditions import Change, UnknownValueError, evaluate, solve
+from gradproof_probe.harness.guarded_values import guarded_values
 from gradproof_probe.harness.raised_conditions import Guard, guards
 from gradproof_probe.harness.repair import of_rank
 from gradproof_probe.harness.scene import Scene
@@ -49,6 +50,8 @@ def guard_changes(scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]
                 offered += 1
                 if offered >= MOST:
                     return
+        for index, leaf in guarded_values(scene, guard):
+            yield with_leaves(scene.arguments, _put(scene.leaves, index, leaf)), f"so that {guard.text[:120]} holds"
 
 
 def _apply(scene: Scene, arguments: Arguments, change: Change, guard: Guard, spare: Spare) -> Arguments | None:
