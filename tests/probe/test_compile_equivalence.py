@@ -11,7 +11,7 @@ CHECK = "compile_equivalence"
 
 @pytest.fixture(scope="module")
 def spoken() -> Spoken:
-    names = ("Plain", "Broken", "Compiling", "Refusing", "Outside", "UpdatesInPlace", "Assigns")
+    names = ("Plain", "Broken", "Compiling", "Refusing", "Outside", "UpdatesInPlace", "Assigns", "CompilingInEval")
     batch = [entry("module", f"compiled:{name}", checks=[CHECK]) for name in names]
     batch.append(entry("autograd_function", "textbook:Quadratic", checks=[CHECK]))
     return speak(FIXTURES, batch, limits={"inductor_s": 0})
@@ -20,7 +20,8 @@ def spoken() -> Spoken:
 def test_the_same_bits_pass_and_say_that_inductor_did_not_run(spoken: Spoken) -> None:
     result = spoken.result("Plain", CHECK)
     assert result["verdict"] == "pass", result
-    assert "bitwise equal to eager in train and eval mode" in result["summary"]
+    assert "bitwise equal to eager in train mode" in result["summary"]
+    assert result["evidence"]["eval"] == "not compiled: it gives the same bits as train mode"
     assert "inductor not run: 0 s are left" in result["summary"]
     assert result["evidence"]["aot_eager train"]["graphs"] >= 1
 
@@ -41,6 +42,12 @@ def test_graph_breaks_are_listed_with_their_submitted_lines(spoken: Spoken) -> N
 def test_another_result_under_compile_fails(spoken: Spoken) -> None:
     result = spoken.result("Compiling", CHECK)
     assert (result["verdict"], result["diagnosis"]["cause"]) == ("fail", "compile_differs")
+
+
+def test_a_mode_that_computes_something_else_is_compiled_too(spoken: Spoken) -> None:
+    result = spoken.result("CompilingInEval", CHECK)
+    assert (result["verdict"], result["diagnosis"]["cause"]) == ("fail", "compile_differs")
+    assert "eager in eval mode" in result["summary"]
 
 
 def test_an_error_that_only_compiled_code_raises_fails_at_its_line(spoken: Spoken) -> None:
