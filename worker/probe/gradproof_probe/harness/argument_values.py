@@ -264,7 +264,9 @@ class ArgumentValues:
             return
         for text in values_named(self.scope.root, name):
             asked = (kind is str) == (text[:1] in "'\"")
-            if asked and (not is_number(text) or 0 < float(text) <= 64):
+            # Of widths in a tuple a layer may make one tensor: (64, 128, 256, 512) would have a billion elements.
+            inside = [int(number) for number in re.findall(r"\d+", text)] if text[:1] in "([{" else []
+            if asked and (0 < float(text) <= 64 if is_number(text) else max(inside, default=0) <= 64):
                 yield Choice(text, "values")
 
     def _sequences(self, name: str, usage: Usage, item: Any, brackets: str) -> Iterator[Choice]:

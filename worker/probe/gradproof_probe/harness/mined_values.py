@@ -1,41 +1,35 @@
 """Values that the repository itself gives to a parameter of a name: in calls, defaults, assignments and doc examples.
 
-Text and syntax trees only. Files are read once a process and parsed only when they mention what is asked for; reading
-stops at a budget, so that a repository of thousands of files costs what one of hundreds does.
+Text only: a file is searched for the name, and just the value or the call that follows it is parsed, so that a question
+costs milliseconds. Files are read once a process, up to a budget: a repository of thousands of files costs what one of
+hundreds does.
 """
 
 from __future__ import annotations
 
 import ast
-import doctest
 import re
-import time
-import warnings
+import types
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 FILES: Final = 1500
 CHARACTERS: Final = 12_000_000
-PARSED: Final = 40  # files parsed for one question
-PARSING_S: Final = 1.5  # of this process's own time, for all questions together
+PLACES: Final = 600  # looked at for one question
 MOST_VALUES: Final = 8
 LONGEST: Final = 160  # characters of a value
+LONGEST_CALL: Final = 1200
 EMPTY: Final = frozenset({"None", "''", "()", "[]", "{}"})  # given often, and nothing can be computed with them
 _BESIDE: Final = ("tests", "test", "examples", "docs", "doc", "scripts", "benchmarks")
+_ANNOTATION: Final = r":[^=\n,()\[]{1,40}(?:\[[^=\n\]]{1,60}\]+)?[^=\n,()]{0,30}"
+_BEGINS_PLAIN: Final = "'\"([{-.0123456789TF"
 
 
-class _Budget:
-    """Parsing time used so far, in seconds of this process."""
-
-    spent = 0.0
-
-
-def root_of_package(module: ModuleType) -> Path | None:
+def root_of_package(module: types.ModuleType) -> Path | None:
     """The folder of the top-level package that a module belongs to, or the module's own folder."""
     file = getattr(module, "__file__", None)
     if not file:
@@ -70,53 +64,42 @@ def _texts(root: Path) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=256)
-def _tree(path: str, root: Path) -> ast.Module | None:
-    if _Budget.spent > PARSING_S:
-        return None
-    text = next(text for name, text in _texts(root) if name == path)
-    before = time.process_time()
+def _mentioning(root: Path, word: str) -> Iterator[str]:
+    return (text for _, text in _texts(root) if word in text)
+
+
+def _end(text: str, start: int, longest: int, *, closing: bool = False) -> int:
+    """Where the expression that begins here ends: at a comma, a line's end or a closing bracket of its surroundings.
+
+    `closing`: with the bracket that closes the one that it begins with.
+    """
+    depth, quote, comment = 0, "", False
+    for place in range(start, min(len(text), start + longest)):
+        character = text[place]
+        if comment:
+            comment = character != "\n"
+        elif quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "([{":
+            depth += 1
+        elif character in ")]}" and depth > 0:
+            depth -= 1
+            if closing and depth == 0:
+                return place + 1
+        elif depth == 0 and character in ")]},;#\n":
+            return place
+        comment = comment or (character == "#" and not quote)
+    return min(len(text), start + longest)
+
+
+def _parsed(text: str) -> ast.expr | None:
+    """An expression of the repository; the prompts of a doc example's further lines are no part of it."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text if path.endswith(".py") else "\n".join(_code_blocks(text)))
+        return ast.parse(re.sub(r"\n\s*\.\.\. ?", "\n", text).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    finally:
-        _Budget.spent += time.process_time() - before
-
-
-def _code_blocks(markdown: str) -> Iterator[str]:
-    """Fenced blocks that parse by themselves: one that doesn't must not cost the others."""
-    for block in re.findall(r"```(?:python|py)?\s*\n(.*?)```", markdown, re.DOTALL)[:64]:
-        try:
-            ast.parse(block)
-        except (SyntaxError, ValueError):
-            continue
-        yield block
-
-
-def _mentioning(root: Path, word: str) -> Iterator[ast.AST]:
-    pattern = re.compile(rf"\b{re.escape(word)}\b")
-    paths = (path for path, text in _texts(root) if word in text and pattern.search(text))
-    for path in islice(paths, PARSED):
-        tree = _tree(path, root)
-        if tree is not None:
-            yield tree
-            yield from _examples(tree, word)
-
-
-def _examples(tree: ast.Module, word: str) -> Iterator[ast.AST]:
-    """The doc examples (`>>>`) that mention it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
-            text = ast.get_docstring(node, clean=True) or ""
-            if ">>>" in text and word in text:
-                try:
-                    source = "".join(example.source for example in doctest.DocTestParser().get_examples(text))
-                    yield ast.parse(source)
-                except (SyntaxError, ValueError):
-                    continue
 
 
 def literal(node: ast.expr) -> str | None:
@@ -126,7 +109,7 @@ def literal(node: ast.expr) -> str | None:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
     text = repr(value)
-    return text if len(text) <= LONGEST and not isinstance(value, bytes | complex) else None
+    return text if len(text) <= LONGEST and not isinstance(value, bytes | complex | types.EllipsisType) else None
 
 
 @lru_cache(maxsize=512)
@@ -134,69 +117,55 @@ def values_named(root: Path, name: str) -> tuple[str, ...]:
     """Literals given to parameters and variables of this name, the commonest first."""
     if len(name) < 2:
         return ()  # a single letter means something else everywhere
-    found: Counter[str] = Counter()
-    for tree in _mentioning(root, name):
-        for node in ast.walk(tree):
-            found.update(_given(node, name))
+    found = Counter(islice((value for text in _mentioning(root, name) for value in _given(text, name)), PLACES))
     return tuple(text for text, _ in found.most_common(MOST_VALUES))
 
 
-def _given(node: ast.AST, name: str) -> Iterator[str]:
-    match node:
-        case ast.Call(keywords=keywords):
-            values = [k.value for k in keywords if k.arg == name]
-        case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
-            values = [value]
-        case ast.FunctionDef(args=arguments) | ast.AsyncFunctionDef(args=arguments):
-            listed = [*arguments.posonlyargs, *arguments.args]
-            pairs = [
-                *zip(reversed(listed), reversed(arguments.defaults), strict=False),
-                *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
-            ]
-            values = [value for argument, value in pairs if argument.arg == name and value is not None]
-        case _:
-            return
-    for value in values:
-        text = literal(value)
-        if text is not None and text not in EMPTY:
-            yield text
+def _given(text: str, name: str) -> Iterator[str]:
+    """`name=8`, `name: int = 8`, `name = 8`."""
+    for match in re.finditer(rf"(?<![\w.]){re.escape(name)}[ \t]*(?:{_ANNOTATION})?=(?!=)[ \t]*", text):
+        start = match.end()
+        if text[start : start + 1] and text[start] in _BEGINS_PLAIN:
+            node = _parsed(text[start : _end(text, start, 2 * LONGEST)])
+            value = literal(node) if node is not None else None
+            if value is not None and value not in EMPTY:
+                yield value
 
 
 @lru_cache(maxsize=512)
 def calls_of(root: Path, name: str) -> tuple[str, ...]:
     """Calls of a class or function whose arguments are all plain values, as `(…)` texts; the commonest first."""
-    found: Counter[str] = Counter()
-    for tree in _mentioning(root, name):
-        assigned = _assigned(tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _last_name(node.func) == name and (node.args or node.keywords):
-                text = _arguments(node, assigned)
-                if text is not None:
-                    found[text] += 1
+    found = Counter(islice((call for text in _mentioning(root, name) for call in _calls(text, name)), PLACES))
     return tuple(text for text, _ in found.most_common(MOST_VALUES))
 
 
-def _assigned(tree: ast.AST) -> dict[str, ast.expr]:
-    found: dict[str, ast.expr] = {}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if literal(value) is not None:
-                found[name] = value
-    return found
+def _calls(text: str, name: str) -> Iterator[str]:
+    for match in re.finditer(rf"(?<!\w){re.escape(name)}[ \t]*\(", text):
+        start = match.end() - 1
+        if re.search(r"\b(?:class|def)[ \t]+$", text[max(0, match.start() - 12) : match.start()]):
+            continue
+        node = _parsed("f" + text[start : _end(text, start, LONGEST_CALL, closing=True)])
+        if isinstance(node, ast.Call) and (node.args or node.keywords):
+            arguments = _arguments(node, text[: match.start()])
+            if arguments is not None:
+                yield arguments
 
 
-def _arguments(node: ast.Call, assigned: dict[str, ast.expr]) -> str | None:
+def _arguments(node: ast.Call, before: str) -> str | None:
     parts = []
     given = [*(("", value) for value in node.args), *((k.arg, k.value) for k in node.keywords)]
     for name, value in given:
-        text = literal(assigned.get(value.id, value) if isinstance(value, ast.Name) else value)
+        text = _assigned(value.id, before) if isinstance(value, ast.Name) else literal(value)
         if text is None or name is None:
             return None
         parts.append(f"{name}={text}" if name else text)
     return f"({', '.join(parts)})"
 
 
-def _last_name(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else None
+def _assigned(name: str, before: str) -> str | None:
+    """The plain value that a variable was given last before a place."""
+    for match in reversed(list(re.finditer(rf"^[ \t>]*{re.escape(name)}[ \t]*=(?!=)[ \t]*", before, re.MULTILINE))):
+        node = _parsed(before[match.end() : _end(before, match.end(), 2 * LONGEST)])
+        if node is not None and (text := literal(node)) is not None:
+            return text
+    return None
