@@ -19,7 +19,9 @@ from gradproof_probe.nan_search.constructions import Construction, Naturalness
 from gradproof_probe.nan_search.singularities import advice
 from gradproof_probe.nan_search.subject import Evaluation, Inputs, Leaf, Subject, weighted
 
-Ground = Literal["range", "unused", "slope", "limit", "reached", "asked", "domain", "defined", "overflow", "pole"]
+Ground = Literal[
+    "range", "unused", "slope", "limit", "reached", "asked", "domain", "defined", "overflow", "pole", "told", "warned"
+]  # fmt: skip
 _FAULTS: Final = frozenset({"range", "unused", "slope", "limit", "reached", "asked"})
 _LIKELY: Final[frozenset[Naturalness]] = frozenset({"given", "natural", "plausible"})
 # Distances from the singular point. A root's quotient grows a thousandfold between neighbours, a logarithm's by half.
@@ -60,9 +62,17 @@ class Judge:
         self._declared = declared
 
     def judge(
-        self, inputs: Inputs, evaluation: Evaluation, birth: Birth, construction: Construction, *, asked: bool
+        self,
+        inputs: Inputs,
+        evaluation: Evaluation,
+        birth: Birth,
+        construction: Construction,
+        *,
+        asked: bool,
+        known: Literal["told", "warned"] | None = None,
     ) -> Fault:
-        ground = self._ground(inputs, evaluation, birth, construction, asked=asked)
+        """`known`: the author says that this is not finite, in the documentation or by a warning."""
+        ground = known or self._ground(inputs, evaluation, birth, construction, asked=asked)
         verdict: Literal["fail", "tuned", "note"] = "note"
         if ground in _FAULTS:
             likely = construction.naturalness in _LIKELY
@@ -207,6 +217,8 @@ _BECAUSE: Final[dict[Ground, str]] = {
     "defined": "torch defines it so",
     "overflow": "the value is beyond the largest number",
     "pole": "the value grows without bound towards that input",
+    "told": "the documentation says so",
+    "warned": "the code warns of it",
 }
 
 

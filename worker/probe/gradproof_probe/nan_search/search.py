@@ -28,8 +28,10 @@ from gradproof_probe.nan_search.constructions import (
     literal,
 )
 from gradproof_probe.nan_search.descent import Goal, closest, descend, goals
+from gradproof_probe.nan_search.domains import left
 from gradproof_probe.nan_search.hypotheses import Hypothesis, about, read_hypotheses
 from gradproof_probe.nan_search.judgement import Fault, Judge
+from gradproof_probe.nan_search.notices import documents_at, documents_of, told
 from gradproof_probe.nan_search.spy import Event
 from gradproof_probe.nan_search.subject import Evaluation, Inputs, Subject
 from gradproof_probe.trees import tensors
@@ -133,6 +135,9 @@ class _Searcher:
         self._watched = 0
         self._seen: set[tuple[Any, ...]] = set()
         self._failed: set[tuple[Any, ...]] = set()
+        # The inputs that constructions change: what sets these lie in, made-up ones must not leave.
+        self._ordinary = inputs
+        self._warned: set[str] = set()
 
     def run(self, subject: Subject) -> None:
         half = subject.dtype == torch.float16
@@ -149,10 +154,13 @@ class _Searcher:
         dtype = subject.dtype or _narrowest(evaluation)
         wide = subject.in_dtype(torch.float64) if dtype != torch.float64 else None
         self._subject = subject
+        self._warned = set(evaluation.warned)
         self._judge = Judge(subject, wide, precision=str(dtype).removeprefix("torch."), declared=self._declared)
         self._report.operations = max(self._report.operations, len(goals(spy.events)))
         self._note_reached(spy.events, spy.lines)
         base = self._base()
+        started = base.build(self._given)
+        self._ordinary = started or self._given
         ignoring = any(name.startswith("nll_loss") for name in spy.operations)
         emptying = any("nothing" in item.singular_set for item in self._hypotheses)
         for construction in constructions(self._given, ignoring=ignoring, emptying=emptying):
@@ -160,7 +168,6 @@ class _Searcher:
                 self._report.complete = False
                 return
             self._try(construction.after(base))
-        started = base.build(self._given)
         again = None if started is None else watch_forward(subject, started, self._root)
         if started is not None and again is not None:
             self._descend(started, again[1].events)
@@ -183,7 +190,7 @@ class _Searcher:
     def _try(self, construction: Construction) -> bool:
         """Whether all is finite there; None of it if the call refuses the input. A fault is added to the report."""
         inputs = construction.build(self._given)
-        if inputs is None:
+        if inputs is None or left(self._ordinary, inputs) is not None:
             return False
         self._report.tried += 1
         if self._hypotheses:
@@ -217,13 +224,25 @@ class _Searcher:
             if (birth.phase, birth.operation, birth.place) in self._failed:
                 continue
             fault = self._judge.judge(
-                inputs, watched.evaluation, birth, construction, asked=self._asked(birth, construction)
+                inputs,
+                watched.evaluation,
+                birth,
+                construction,
+                asked=self._asked(birth, construction),
+                known=self._known(watched.evaluation, birth),
             )
             self._add(fault)
         return bool(births)
 
     def _asked(self, birth: Birth, construction: Construction) -> bool:
         return bool(about(self._hypotheses, birth.place)) and construction.naturalness != "extreme"
+
+    def _known(self, evaluation: Evaluation, birth: Birth) -> Literal["told", "warned"] | None:
+        """How the author says that it isn't finite."""
+        if set(evaluation.warned) - self._warned:
+            return "warned"
+        documents = [*documents_of(self._subject.called), *documents_at(birth.place, self._root)]
+        return "told" if told(documents) is not None else None
 
     def _add(self, fault: Fault) -> None:
         birth = fault.birth
@@ -261,7 +280,12 @@ class _Searcher:
 
     def _descend_to(self, inputs: Inputs, goal: Goal) -> None:
         reached, distance = descend(
-            self._subject, inputs, goal, self._root, lambda _, evaluation: self._is_bad(evaluation), self._more
+            self._subject,
+            inputs,
+            goal,
+            self._root,
+            lambda made, evaluation: self._is_bad(evaluation) and left(self._ordinary, made) is None,
+            self._more,
         )
         for item in about(self._hypotheses, goal.place):
             item.closest = min(item.closest, distance)

@@ -15,6 +15,7 @@ import torch
 
 from gradproof_probe.harness.recipe import default_dtype
 from gradproof_probe.importing import describe_error
+from gradproof_probe.nan_search.notices import listening
 from gradproof_probe.seeding import reseed
 from gradproof_probe.state import ModuleState
 from gradproof_probe.trees import tensors, transform
@@ -76,6 +77,8 @@ class Evaluation:
     gradients: list[torch.Tensor | None] = field(default_factory=list)
     # The backward raised: there is no gradient to look at.
     refused: bool = False
+    # What the code itself warned of.
+    warned: list[str] = field(default_factory=list)
 
     @property
     def differentiable(self) -> list[torch.Tensor]:
@@ -132,6 +135,11 @@ class Subject:
             [] if module is None else [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         )
 
+    @property
+    def called(self) -> Any:
+        """The module, or else the function."""
+        return self._module or self._call
+
     def in_dtype(self, dtype: torch.dtype) -> Subject | None:
         """The same function with parameters and inputs of `dtype`; None if it can't be copied."""
         if self._module is None:
@@ -168,13 +176,14 @@ class Subject:
         watching = nullcontext() if observer is None else observer(self._dependencies(called))
         leaves += [Leaf(name, parameter, is_input=False) for name, parameter in self._parameters]
         try:
-            with self._shifted(moved), self._default_dtype(), watching:
+            with self._shifted(moved), self._default_dtype(), listening() as warned, watching:
                 result = self._call(*called.args, **called.kwargs)
         except Exception as error:
             self.error = describe_error(error)
             return None
         found = [value for _, value in tensors(result) if value.is_floating_point() or value.is_complex()]
-        return Evaluation([value for value in found if value.layout == torch.strided], leaves)
+        strided = [value for value in found if value.layout == torch.strided]
+        return Evaluation(strided, leaves, warned=warned)
 
     def _dependencies(self, called: Inputs) -> list[tuple[str, torch.Tensor]]:
         given = [(str(slot), tensor) for slot in called.slots() for _, tensor in tensors(called.get(slot))]
