@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 import sys
 import time
 from types import ModuleType
@@ -59,6 +60,7 @@ DEMANDED = {
     "picked": [(None, None), (None,)],
     "said": [(None, None, 3), (None, None)],
     "of_complex": [None],
+    "SquareTokens": [(None, None, 9)],
 }
 
 
@@ -79,6 +81,11 @@ def test_one_symbol_is_one_size_and_two_symbols_are_two(module: ModuleType) -> N
     assert points.shape[0] != points.shape[1]
     first, second = tensors(module, "pairs", search(module, "pairs")[0])
     assert first.shape[0] == second.shape[0]
+
+
+def test_tokens_of_a_square_are_as_many_as_it_has_places(module: ModuleType) -> None:
+    (tokens,) = tensors(module, "SquareTokens", search(module, "SquareTokens")[0])
+    assert math.isqrt(tokens.shape[1]) ** 2 == tokens.shape[1]
 
 
 def test_indices_stay_inside_what_they_index(module: ModuleType) -> None:

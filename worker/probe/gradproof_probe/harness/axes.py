@@ -97,6 +97,19 @@ class Axis:
         return axis.size
 
 
+def square_side(axis: Axis) -> Axis | None:
+    """The side of the square that a flattened axis is taken for; None where it is known to be another thing."""
+    root, known = axis.root(), axis.known()
+    if known is not None:
+        side = math.isqrt(known)
+        return Axis(side) if side * side == known else None
+    if root.parts:
+        first, *others = [part.root() for part in root.parts]
+        return first if len(others) == 1 and others[0] is first else None
+    root.parts = (Axis(),) * 2
+    return root.parts[0]
+
+
 @dataclass(slots=True, eq=False)
 class Form:
     """The shape of a tensor as far as it is known: its rank, and axes counted from the front and from the back."""

@@ -133,6 +133,7 @@ BUILTINS: Final[dict[Any, Callable[[ReaderBase, list[Any]], Any]]] = {
     reversed: _listing,
     sum: _total,
     int: _number,
+    round: _number,
     float: _number,
     callable: _callable,
     max: _extreme,

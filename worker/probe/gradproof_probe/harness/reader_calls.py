@@ -29,8 +29,10 @@ from gradproof_probe.harness.values import (
     Constant,
     Items,
     Parameter,
+    Size,
     form_of,
     only_of_tensors,
+    side_of,
 )
 
 _NOT_OURS: Final = frozenset(
@@ -107,6 +109,8 @@ class Calls(Expressions):
         if name == "pack" and len(args) > 1 and isinstance(args[0], Items) and isinstance(args[1], Constant):
             packed = [pack(item, str(args[1].value)) for item in args[0].values]
             return Items([next((form for form in packed if form is not None), UNKNOWN), UNKNOWN])
+        if name in ("sqrt", "isqrt") and args and isinstance(args[0], Size):
+            return side_of(args[0])
         if "shape" in name.lower() and len(args) > 1:
             self.checked_shape(args)
         if is_builtin(function):

@@ -27,6 +27,7 @@ from gradproof_probe.harness.values import (
     form_of,
     number_of,
     only_of_tensors,
+    side_of,
 )
 
 
@@ -239,6 +240,9 @@ class Expressions(ReaderBase):
         return operations.together(left, right)
 
     def size_arithmetic(self, operator: ast.operator, left: Any, right: Any) -> Any:
+        if isinstance(operator, ast.Pow):
+            half = isinstance(left, Size) and isinstance(right, Constant) and right.value == 0.5
+            return side_of(left) if half else UNKNOWN
         divisor = number_of(right)
         if isinstance(left, Size) and divisor is not None and divisor > 0:
             root = left.axis.root()

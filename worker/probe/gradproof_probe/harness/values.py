@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.harness.axes import Axis, Form
+from gradproof_probe.harness.axes import Axis, Form, square_side
 
 TENSOR_ATTRIBUTES: Final = frozenset(dir(torch.Tensor))
 # What a list, a dict or a string has as well: says nothing about a tensor.
@@ -138,6 +138,12 @@ def number_of(value: Any) -> int | None:
     if isinstance(value, RankOf):
         return value.form.rank
     return None
+
+
+def side_of(size: Size) -> Any:
+    """`int(math.sqrt(n))`: the axis is taken apart as a square."""
+    side = square_side(size.axis)
+    return Size(side) if side is not None else UNKNOWN
 
 
 def axis_of(value: Any) -> Axis | None:
