@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     check_wall: timedelta = Field(default=timedelta(seconds=60), description="wall clock of one check")
     target_wall: timedelta = Field(default=timedelta(seconds=180), description="wall clock of all checks of a target")
     inductor_budget: timedelta = Field(
-        default=timedelta(seconds=60), description="time that one batch of targets may spend in inductor"
+        default=timedelta(seconds=25), description="time that one batch of targets may spend in inductor"
     )
 
     examples_budget: timedelta = Field(
