@@ -89,6 +89,24 @@ def two_classes(scores: Any, label: Any) -> Any:
     return scores[label]
 
 
+def two_or_four(*tensors: Any) -> Any:
+    if len(tensors) == 2:
+        return tensors[0] + tensors[1]
+    if len(tensors) != 4:
+        raise ValueError("two or four, please")
+    return sum(tensors)
+
+
+def searched(graph: Any) -> Any:
+    nodes = graph.nodes
+    return nodes * graph["weight"] if "weight" in graph else nodes * 2
+
+
+def counted(start: Any, end: Any) -> Any:
+    assert end >= start
+    return torch.arange(end) - start
+
+
 def scene(function: Callable[..., Any], *arguments: Argument) -> Scene:
     """The call as it failed."""
     trial = run(function, arguments)
@@ -129,6 +147,8 @@ X = Argument("x", shape=(2, 5))
         (by_key, (Argument("sample", shape=(2, 5)),)),
         (by_attribute, (Argument("graph", shape=(2, 5)),)),
         (two_of_them, (Argument("pair", shape=(3, 5)),)),
+        (two_or_four, (X,)),
+        (counted, (Argument("start", shape=(3, 5)), Argument("end", shape=(3, 5)))),
     ],
 )
 def test_a_change_that_passes_is_among_the_first(function: Callable[..., Any], arguments: tuple[Argument, ...]) -> None:
@@ -169,3 +189,17 @@ def test_only_the_argument_that_a_helper_was_given_is_changed() -> None:
 def test_an_object_has_the_attribute_that_is_read() -> None:
     _, (graph,) = solved(by_attribute, Argument("graph", shape=(2, 5)))
     assert [item.name for item in graph.items] == ["edge_weight"]
+
+
+def test_an_object_that_is_searched_by_key_answers_both_ways() -> None:
+    graph = Argument("graph", "object", items=(Argument("nodes", shape=(2, 5)),))
+    _, (changed,) = solved(searched, graph)
+    made = eval(changed.value(), {"torch": torch})
+    assert made.nodes is made["nodes"]
+    assert not hasattr(made, "edges")
+
+
+def test_an_object_grows_by_what_is_read_next() -> None:
+    graph = Argument("graph", "object", items=(Argument("nodes", shape=(2, 5)),))
+    (changed, _), *_ = frame_changes(scene(by_attribute, graph), spare)
+    assert [item.name for item in changed[0].items] == ["nodes", "edge_weight"]

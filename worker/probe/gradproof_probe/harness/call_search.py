@@ -23,6 +23,7 @@ from gradproof_probe.harness.frame_repair import frame_changes
 from gradproof_probe.harness.guards import guard_changes
 from gradproof_probe.harness.initial import given_parameters, starting_arguments
 from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, make_inputs, names_of
+from gradproof_probe.harness.refusals import refusal
 from gradproof_probe.harness.scene import Scene
 from gradproof_probe.harness.shapes import layer_hints, saved_names, source_hints
 from gradproof_probe.harness.trial import Trial, attempt
@@ -59,10 +60,13 @@ class Search:
     resolved: Resolved
     seed: int
     deadline: float
+    suspected: bool = False
     fallbacks: dict[str, Found] = field(default_factory=dict)
     constructor_error: BaseException | None = None
     input_error: BaseException | None = None
     furthest: int = -1
+    refused: BaseException | None = None
+    """What no other argument would help against, if that was met."""
     slow: bool = False
     constructed: bool = False
     routes: tuple[Evidence, ...] = ()
@@ -140,7 +144,8 @@ class CallSearch:
                 return found
             if following is None and self.trials - self.best_at > STALE:
                 break
-            if "no_gradient" in self.search.fallbacks and self.trials > NO_GRADIENT_TRIALS:
+            hopeless = self.search.refused is not None or "no_gradient" in self.search.fallbacks
+            if hopeless and self.trials > NO_GRADIENT_TRIALS:
                 break
         return None
 
@@ -275,6 +280,8 @@ class CallSearch:
         assert error is not None
         if search.input_error is None or trial.progress >= search.furthest:
             search.input_error, search.furthest = error, trial.progress
+        if search.refused is None and refusal(error, self.resolved) is not None:
+            search.refused = error
         if current.depth >= DEPTH:
             return
         scene = Scene(error, current.arguments, trial.args, trial.kwargs)

@@ -13,19 +13,25 @@ from typing import Final
 
 from gradproof_probe.harness.arguments import Argument, Arguments, with_leaves
 from gradproof_probe.harness.guards import of_attribute
+from gradproof_probe.harness.names import INTEGER_INPUT
 from gradproof_probe.harness.repair import repairs
 from gradproof_probe.harness.scene import Scene
 from gradproof_probe.harness.structured import function_of_arity
 
 Spare = Callable[[str], Argument | None]
 # Values that have what neither a tensor nor a plain object has.
+# An object whose attributes are its keys: what graph libraries hand to their models.
+BY_BOTH: Final = (
+    "type('Both', (dict,), {'__getattr__': lambda self, name: "
+    "self[name] if name in self else object.__getattribute__(self, name)})"
+)
 _TEXTS: Final = {"is_integer": "2.0", "lower": "'mean'", "split": "'a b'", "append": "[]"}
 
 
 def frame_changes(scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
     """(changed arguments, why), the likeliest first; then what the message alone suggests, suspects before others."""
     message = f"{type(scene.error).__name__}: {scene.error}"[:4000]
-    for rule in (_missing, _none_given, _attribute, _keyed, _called, _spread, _unpacked):
+    for rule in (_missing, _none_given, _attribute, _keyed, _searched, _ordered, _called, _spread, _unpacked):
         yield from rule(message, scene, spare)
     listed = scene.leaves
     order = {index: place for place, index in enumerate(scene.suspects)}
@@ -100,7 +106,7 @@ def _spoken_of(scene: Scene, pattern: str) -> Iterator[tuple[int, re.Match[str]]
 
 
 def _attribute(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
-    match = re.search(r"'(\w+)' object has no attribute '(\w+)'", message)
+    match = re.search(r"'(?:\w+\.)*(\w+)' object has no attribute '(\w+)'", message)
     if not match:
         return
     name = match[2]
@@ -108,7 +114,7 @@ def _attribute(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argu
         leaf = of_attribute(scene.leaves[index], name, scene.usual_shape)
         if leaf is not None:
             yield _with_leaf(scene, index, leaf), f"{leaf.name} has .{name}"
-    if match[1] == "SimpleNamespace":
+    if match[1] in ("SimpleNamespace", "Both"):
         for changed in _grown(scene.arguments, name):
             yield changed, f".{name} is read as well"
     for index in scene.suspects:
@@ -126,21 +132,33 @@ def _grown(arguments: Arguments, name: str) -> Iterator[Arguments]:
         if not argument.is_structure:
             continue
         made: list[Argument] = []
-        if argument.kind == "object" and not argument.text and all(item.name != name for item in argument.items):
-            like = next((item for item in argument.items if item.is_tensor), Argument(name, shape=(2, 5, 8)))
-            made.append(replace(argument, items=(*argument.items, replace(like, name=name))))
+        if (
+            argument.kind == "object"
+            and argument.text in ("", BY_BOTH)
+            and all(item.name != name for item in argument.items)
+        ):
+            made.append(replace(argument, items=(*argument.items, _part(name, argument))))
         made += [replace(argument, items=items) for items in _grown(argument.items, name)]
         for grown in made:
             yield (*arguments[:place], grown, *arguments[place + 1 :])
+
+
+def _part(name: str, of: Argument) -> Argument:
+    """One more part: a tensor as the others are, and where its name says so, indices into their first axis."""
+    like = next((item for item in of.items if item.kind == "float" and item.shape), Argument(name, shape=(2, 5, 8)))
+    if name == "edge_index":  # by the convention of graph libraries: sources and destinations
+        return replace(like, name=name, kind="int", shape=(2, 6), high=like.shape[0])
+    if INTEGER_INPUT.search(name):
+        return replace(like, name=name, kind="int", shape=like.shape[:1], high=min(like.shape[0], 2))
+    return replace(like, name=name)
 
 
 def _keyed(_message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
     if isinstance(scene.error, KeyError) and scene.error.args:
         key = scene.error.args[0]
         for place, argument in enumerate(scene.arguments):
-            if argument.kind == "dict" and isinstance(key, str):
-                like = next((item for item in argument.items if item.is_tensor), Argument(key, shape=(2, 5, 8)))
-                grown = replace(argument, items=(*argument.items, replace(like, name=key)))
+            if isinstance(key, str) and (argument.kind == "dict" or argument.text == BY_BOTH):
+                grown = replace(argument, items=(*argument.items, _part(key, argument)))
                 yield (
                     (*scene.arguments[:place], grown, *scene.arguments[place + 1 :]),
                     f"the key {key!r} is read as well",
@@ -152,6 +170,37 @@ def _keyed(_message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argumen
         leaf = scene.leaves[index]
         inner = Argument(match[2], shape=leaf.shape if leaf.is_tensor and leaf.shape else scene.usual_shape)
         yield _with_leaf(scene, index, replace(leaf, kind="dict", items=(inner,))), f"{leaf.name} is read by key"
+
+
+def _searched(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """`'key' in argument`: a dict, and where it has attributes as well, one that answers by both."""
+    if not re.search(
+        r"__contains__ only supports|'(?:\w+\.)*SimpleNamespace' is not (?:iterable|a container)", message
+    ):
+        return
+    for index, _ in _spoken_of(scene, r"[\"']\w+[\"']\s+(?:not\s+)?in\s+(\w+)\b"):
+        leaf = scene.leaves[index]
+        inner = Argument("x", shape=leaf.shape if leaf.is_tensor and leaf.shape else scene.usual_shape)
+        yield _with_leaf(scene, index, replace(leaf, kind="object", text=BY_BOTH, items=(inner,))), "it is searched"
+    for place, argument in enumerate(scene.arguments):
+        if argument.kind == "object" and not argument.text:
+            by_both = replace(argument, text=BY_BOTH)
+            yield (*scene.arguments[:place], by_both, *scene.arguments[place + 1 :]), f"{argument.name} is searched"
+
+
+def _ordered(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """Arguments that are compared with each other, or counted up to: numbers, each larger than the one before."""
+    if "Boolean value of Tensor with more than one value" not in message:
+        return
+    suspects = [index for index in scene.suspects if scene.leaves[index].is_tensor]
+    numbers = {
+        index: replace(scene.leaves[index], kind="literal", text=str(3 + place), guessed=True)
+        for place, index in enumerate(sorted(suspects))
+    }
+    if len(numbers) > 1:
+        yield with_leaves(scene.arguments, [numbers.get(i, leaf) for i, leaf in enumerate(scene.leaves)]), "numbers"
+    for index in suspects:
+        yield _with_leaf(scene, index, numbers[index]), f"{numbers[index].name} is a number"
 
 
 def _called(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:

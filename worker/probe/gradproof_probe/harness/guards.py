@@ -66,7 +66,31 @@ def _apply(scene: Scene, arguments: Arguments, change: Change, guard: Guard, spa
     if change.relation in ("given", "instance", "attribute") and guard.names.get(root) is None:
         extra = spare(root)
         return (*arguments, extra) if extra is not None and _is_new(arguments, root) else None
-    return _by_size(current, change, guard)
+    return _counted(current, change, guard) or _by_size(current, change, guard)
+
+
+def _counted(scene: Scene, change: Change, guard: Guard) -> Arguments | None:
+    """`len(args) == 4` of a function that takes any number: more like the last one, or fewer."""
+    if change.relation != "equals" or not change.text.startswith("len(") or type(change.value) is not int:
+        return None
+    try:
+        gathered = evaluate(_owner(change.subject), guard.names)
+    except UnknownValueError:
+        return None
+    positional = [argument for argument in scene.arguments if not argument.keyword]
+    if type(gathered) is not tuple or not gathered or len(gathered) > len(positional):
+        return None
+    given = list(scene.args)
+    if any(one is not other for one, other in zip(gathered, given[len(given) - len(gathered) :], strict=True)):
+        return None
+    wanted = len(positional) - len(gathered) + change.value
+    if not 0 < wanted <= MOST:
+        return None
+    more = tuple(
+        replace(positional[-1], name=f"{positional[-1].name}{place}") for place in range(len(positional), wanted)
+    )
+    keywords = tuple(argument for argument in scene.arguments if argument.keyword)
+    return (*positional[:wanted], *more, *keywords)
 
 
 def _is_new(arguments: Arguments, name: str) -> bool:

@@ -6,7 +6,6 @@ recipe. What runs is not thereby how the author calls it: the grade and the prov
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,10 +16,10 @@ import torch
 from gradproof_probe.harness.call_search import FALLBACKS, TRIAL_S, CallSearch, Found, Search, Start
 from gradproof_probe.harness.constructors import Candidate, Constructors, is_too_large
 from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, construct, make_inputs
+from gradproof_probe.harness.refusals import refusal
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, Trial, TrialTimeoutError, attempt, time_limit
 from gradproof_probe.harness.validation import validate
-from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, on_pypi
-from gradproof_probe.missing_modules import MissingDependencyError
+from gradproof_probe.importing import NotRunnableError, Resolved, describe_error
 from gradproof_probe.request import Declared, Mined
 
 CONSTRUCTIONS: Final = 40
@@ -33,13 +32,15 @@ def find_recipe(
     seed: int,
     deadline: float,
     mined: Sequence[Mined] = (),
+    suspected: bool = False,
     found: Callable[[Recipe], None] = lambda _recipe: None,
 ) -> Recipe:
     """The recipe, graded. `deadline` in monotonic seconds. Raises `NotRunnableError` with one of the stable reasons.
 
+    `suspected`: reading the source says that the gradient is cut, so that a call without one is worth having.
     `found` is told the recipe before it is tried with other sizes, which a target may not survive.
     """
-    search = Search(resolved, seed, deadline)
+    search = Search(resolved, seed, deadline, suspected=suspected)
     recipe = _runnable(search, declared, mined)
     found(recipe)
     return validate(resolved, recipe, seed=seed, deadline=deadline, routes=search.routes)
@@ -64,8 +65,8 @@ def _runnable(search: Search, declared: Declared | None, mined: Sequence[Mined])
 
 
 def _without_gradient(search: Search, found: Found) -> Recipe:
-    if search.resolved.target.kind == "module":
-        # Still a harness: its outputs can be compared between compilers and devices.
+    if search.resolved.target.kind == "module" or search.suspected:
+        # Still a harness: outputs can be compared between compilers and devices, and what cuts the gradient be watched.
         return replace(found.recipe, reason="no differentiable output")
     raise NotRunnableError(
         "no differentiable output",
@@ -82,10 +83,10 @@ def _unsolved(search: Search) -> NotRunnableError:
         if isinstance(error, NotImplementedError) and _raised_by_source(error, search.resolved):
             return NotRunnableError("abstract", describe_error(error))
         said = describe_error(error) if error is not None else "nothing was raised, but nothing ran through"
-        return _dependency(error) or NotRunnableError("inputs unsolved", f"last try: {said}")
+        return refusal(search.refused, search.resolved) or NotRunnableError("inputs unsolved", f"last try: {said}")
     error = search.constructor_error
     said = describe_error(error) if error is not None else "no constructor could be tried"
-    return _dependency(error) or NotRunnableError("constructor unsolved", f"last try: {said}")
+    return refusal(error, search.resolved) or NotRunnableError("constructor unsolved", f"last try: {said}")
 
 
 def _raised_by_source(error: BaseException, resolved: Resolved) -> bool:
@@ -94,24 +95,6 @@ def _raised_by_source(error: BaseException, resolved: Resolved) -> bool:
     while traceback is not None:
         last, traceback = traceback.tb_frame.f_code.co_filename, traceback.tb_next
     return last == getattr(resolved.module, "__file__", None) or "site-packages/torch/" not in last
-
-
-def _dependency(error: BaseException | None) -> NotRunnableError | None:
-    if isinstance(error, MissingDependencyError):
-        return NotRunnableError(
-            "missing dependency",
-            f"{error.name}{on_pypi(error.name or '')} is not installed, and {error.used} is needed",
-        )
-    if isinstance(error, ModuleNotFoundError):
-        return NotRunnableError("missing dependency", f"No module named {error.name!r}, imported when it is used")
-    if type(error) is ImportError:
-        # A check of the submitted code's own: it says what it requires.
-        return NotRunnableError("missing dependency", describe_error(error, 200))
-    said = re.search(r"No module named '([\w.]+)'", str(error)) if error is not None else None
-    if said is not None and error is not None:
-        # The package's own exception for an optional import, or for a compiled part that isn't there.
-        return NotRunnableError("missing dependency", f"No module named {said[1]!r}: {describe_error(error, 200)}")
-    return None
 
 
 def _declared(search: Search, declared: Declared) -> Recipe:

@@ -1,0 +1,53 @@
+"""Where no argument would help, the reason says so: not installed, left to subclasses, nothing to differentiate."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+from gradproof_probe.harness.synthesis import find_recipe
+from gradproof_probe.importing import NotRunnableError, Resolved
+from gradproof_probe.request import Target
+
+from tests.probe.conftest import FIXTURES
+
+
+@pytest.fixture(scope="module")
+def module() -> ModuleType:
+    sys.path.insert(0, str(FIXTURES))
+    try:
+        return importlib.import_module("refusing")
+    finally:
+        sys.path.remove(str(FIXTURES))
+
+
+def refused(module: ModuleType, name: str) -> NotRunnableError:
+    value = getattr(module, name)
+    kind: Any = "module" if isinstance(value, type) else "function"
+    target = Target(f"refusing:{name}", kind, "refusing.py", 1, "", "refusing", name)
+    with pytest.raises(NotRunnableError) as caught:
+        find_recipe(Resolved(target, module, value), None, seed=0, deadline=time.monotonic() + 60)
+    return caught.value
+
+
+def test_a_name_that_a_failed_import_would_have_bound_names_the_package(module: ModuleType) -> None:
+    error = refused(module, "needs_optional")
+    assert error.reason == "missing dependency"
+    assert "not_installed_anywhere" in error.detail
+
+
+def test_what_only_a_subclass_has_is_left_abstract(module: ModuleType) -> None:
+    assert refused(module, "Generic").reason == "abstract"
+
+
+def test_what_no_class_has_is_no_abstract_class(module: ModuleType) -> None:
+    assert refused(module, "Forgetful").reason == "inputs unsolved"
+
+
+@pytest.mark.parametrize("name", ["through_numpy", "scheduled"])
+def test_what_leaves_torch_has_nothing_to_differentiate(module: ModuleType, name: str) -> None:
+    assert refused(module, name).reason == "no differentiable output"
