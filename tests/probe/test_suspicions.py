@@ -18,7 +18,11 @@ from tests.probe.conftest import FIXTURES, Spoken, entry, speak
 SOURCE = (FIXTURES / "suspected.py").read_text(encoding="utf-8").splitlines()
 _MARK = re.compile(r"# SUSPECT (GP\d+) (\w+)(?: (\w+))?$")
 SEQUENCE = ("torch.randn(3, 5, 4)",)
-INPUTS: dict[str, tuple[str, ...]] = {"MixedState": SEQUENCE, "ApartState": SEQUENCE}
+INPUTS: dict[str, tuple[str, ...]] = {
+    "MixedState": SEQUENCE,
+    "ApartState": SEQUENCE,
+    "decided_only": ("torch.randn(3, 4)", "torch.rand(4)"),
+}
 
 
 def suspicions() -> dict[str, tuple[str, str, dict[str, Any]]]:
@@ -66,6 +70,9 @@ def spoken() -> Spoken:
     )
     noted = entry("module", "suspected:Branching", inputs=("torch.randn(3, 4)",), checks=["finding_search"], job="note")
     batch.append(noted | {"hypotheses": [SUSPECTED["Branching"][2] | {"severity": "note"}]})
+    for job, records in (("cut", [SUSPECTED["decided_only"][2]]), ("unsuspected", [])):
+        guessed = entry("function", "suspected:decided_only", checks=["finding_search"], job=job)
+        batch.append(guessed | {"hypotheses": records})
     return speak(FIXTURES, batch)
 
 
@@ -104,6 +111,12 @@ def test_a_note_that_is_so_fails_nothing(spoken: Spoken) -> None:
     result = spoken.result("note", "finding_search")
     assert result["evidence"]["hypotheses"][0]["outcome"] == "confirmed"
     assert result["verdict"] == "pass"
+
+
+def test_a_function_whose_gradient_is_cut_everywhere_is_run_where_that_is_suspected(spoken: Spoken) -> None:
+    assert spoken.result("cut", "finding_search")["evidence"]["hypotheses"][0]["outcome"] == "confirmed"
+    (line,) = [line for line in spoken.lines if line.get("job") == "unsuspected" and line["type"] == "harness"]
+    assert line["not_run"]["reason"] == "no differentiable output"
 
 
 def test_the_numbers_behind_a_cut_say_whose_gradient_is_lost(spoken: Spoken) -> None:

@@ -80,6 +80,7 @@ def _find_harness(
 
     def work(child: LineWriter) -> None:
         from gradproof_probe.harness.synthesis import find_recipe
+        from gradproof_probe.suspicions.suspect import read_suspects
 
         def tell(recipe: Recipe) -> None:
             harness = recipe.to_wire()
@@ -89,7 +90,13 @@ def _find_harness(
             # A second of the limit is kept for saying what was found: a killed child says nothing.
             until = deadline - 1.0
             recipe = find_recipe(
-                resolved, entry.declared, mined=entry.mined, seed=request.seed, deadline=until, found=tell
+                resolved,
+                entry.declared,
+                mined=entry.mined,
+                seed=request.seed,
+                deadline=until,
+                suspected=any(suspect.cuts_the_gradient for suspect in read_suspects(entry.hypotheses)),
+                found=tell,
             )
         except NotRunnableError as error:
             child.write(not_run_line(error.reason, error.detail))

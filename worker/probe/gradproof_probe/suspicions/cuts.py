@@ -51,7 +51,7 @@ class Flow:
 
 
 class Cut:
-    """GP201, GP202, GP203, GP204, GP207, GP208, GP210."""
+    """The rules of `CUT_RULES`."""
 
     def settle(self, bench: Bench, suspect: Suspect) -> Answer:
         reached = 0

@@ -22,7 +22,7 @@ from gradproof_probe.suspicions.layers import Unused, WrongLossInput
 from gradproof_probe.suspicions.placement import OtherDevice
 from gradproof_probe.suspicions.precision import HalfOverflow, OtherDtype
 from gradproof_probe.suspicions.recomputation import Recomputed
-from gradproof_probe.suspicions.suspect import Answer, Suspect
+from gradproof_probe.suspicions.suspect import CUT_RULES, Answer, Suspect
 from gradproof_probe.suspicions.writes import ArgumentWrite, Refused, SavedWrite, SecondName, SharedWrite
 
 
@@ -36,7 +36,7 @@ class Family(Protocol):
 FAMILIES: Final[dict[str, Family]] = {
     **dict.fromkeys(("GP118", "GP126"), HalfOverflow()),
     **dict.fromkeys(("GP123", "GP124", "GP141"), WrongLossInput()),
-    **dict.fromkeys(("GP201", "GP202", "GP203", "GP204", "GP207", "GP208", "GP210"), Cut()),
+    **dict.fromkeys(CUT_RULES, Cut()),
     "GP205": Unregistered(),
     "GP206": FlagOnModule(),
     "GP302": KeptOnContext(),

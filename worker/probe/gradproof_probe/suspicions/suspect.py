@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Settled = Literal["confirmed", "not_reproduced", "not_reached"]
+# They say that a gradient ends at their place.
+CUT_RULES: Final = ("GP201", "GP202", "GP203", "GP204", "GP207", "GP208", "GP210")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,10 @@ class Suspect:
     @property
     def is_note(self) -> bool:
         return self.severity == "note"
+
+    @property
+    def cuts_the_gradient(self) -> bool:
+        return self.rule in CUT_RULES and not self.is_note
 
     def text(self, key: str) -> str:
         value = self.said.get(key)
