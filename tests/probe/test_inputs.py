@@ -60,7 +60,6 @@ DEMANDED = {
     "picked": [(None, None), (None,)],
     "said": [(None, None, 3), (None, None)],
     "of_complex": [None],
-    "SquareTokens": [(None, None, 9)],
 }
 
 
@@ -86,6 +85,15 @@ def test_one_symbol_is_one_size_and_two_symbols_are_two(module: ModuleType) -> N
 def test_tokens_of_a_square_are_as_many_as_it_has_places(module: ModuleType) -> None:
     (tokens,) = tensors(module, "SquareTokens", search(module, "SquareTokens")[0])
     assert math.isqrt(tokens.shape[1]) ** 2 == tokens.shape[1]
+
+
+def test_edges_of_a_graph_name_nodes_that_are_there_and_each_has_its_weight(module: ModuleType) -> None:
+    found, _ = search(module, "OnGraph")
+    nodes, edges, weights = tensors(module, "OnGraph", found)
+    assert found.recipe.inputs[1].startswith("torch.randint(")
+    assert edges.shape == (2, len(weights))
+    assert nodes.ndim == 2
+    assert int(edges.max()) < len(nodes)
 
 
 def test_indices_stay_inside_what_they_index(module: ModuleType) -> None:

@@ -39,6 +39,8 @@ _BY_SYMBOL: Final[dict[str, int]] = {
     "c": 3,
     "channels": 3,
     "f": 4,
+    "nodes": 5,
+    "edges": 7,
     "k": 4,
     "m": 7,
 }

@@ -15,6 +15,7 @@ from gradproof_probe.harness.arguments import Argument, Arguments, Values
 from gradproof_probe.harness.axes import Axis, Form, Sizes
 from gradproof_probe.harness.demand import demands
 from gradproof_probe.harness.docstrings import Word, annotated_axes, form_of_axes, words
+from gradproof_probe.harness.graphs import as_graph
 from gradproof_probe.harness.structured import TENSOR, annotations_of, by_annotation, function_of_arity
 from gradproof_probe.harness.values import Parameter
 
@@ -101,6 +102,7 @@ def read_call(
                 by_words = _agree(slot.form, form_of_axes(said, symbols)) or by_words
         if slot.is_tensor and dtype and slot.argument.kind == "float":
             slot.argument = replace(slot.argument, kind=dtype)  # type: ignore[arg-type]
+    as_graph(slots)
     by_source = any(slot.use is not None and slot.use.says_something for slot in slots)
     return Reading(slots, by_source, by_words)
 
