@@ -25,8 +25,13 @@ _NODES: Final = 4  # at least as many as the numbers in a table of edges can nam
 
 def as_graph(slots: Sequence[Slot]) -> None:
     """Give the arguments of a call that takes a table of edges the sizes that belong together."""
-    if not any(slot.is_tensor and _EDGE_TABLE.search(slot.argument.name) for slot in slots):
+    tables = [slot for slot in slots if _EDGE_TABLE.search(slot.argument.name)]
+    if not tables:
         return
+    for slot in tables:
+        if slot.argument.kind in ("list", "tuple"):
+            # Only its rows are used, which a pair of tensors has as well.
+            slot.argument, slot.items = replace(slot.argument, kind="int", items=()), []
     nodes, edges = Axis(symbol="nodes"), Axis(symbol="edges")
     nodes.least, edges.least = _NODES, _NODES
     for slot in slots:
