@@ -26,6 +26,7 @@ from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, calle
 from gradproof_probe.harness.refusals import refusal
 from gradproof_probe.harness.scene import Scene
 from gradproof_probe.harness.shapes import layer_hints, saved_names, source_hints
+from gradproof_probe.harness.stand_ins import is_about_stand_in
 from gradproof_probe.harness.trial import Trial, attempt
 from gradproof_probe.importing import Resolved
 from gradproof_probe.protocol import FOUND_BY
@@ -41,6 +42,7 @@ FALLBACKS: Final = ("backward", "not_finite", "no_gradient")
 # What is tried where values aren't finite: logarithms, roots, divergences and norms have one of these domains.
 OTHER_VALUES: Final[tuple[Values, ...]] = ("unit", "positive", "simplex", "direction")
 NO_GRADIENT_TRIALS: Final = 24
+STAND_IN_TRIALS: Final = 12  # after a layer that we gave was called otherwise than it can be
 
 
 @dataclass(slots=True)
@@ -67,6 +69,8 @@ class Search:
     furthest: int = -1
     refused: BaseException | None = None
     """What no other argument would help against, if that was met."""
+    stand_in: BaseException | None = None
+    """A layer that we gave the constructor was called otherwise than such layers are."""
     slow: bool = False
     constructed: bool = False
     routes: tuple[Evidence, ...] = ()
@@ -146,6 +150,8 @@ class CallSearch:
                 break
             hopeless = self.search.refused is not None or "no_gradient" in self.search.fallbacks
             if hopeless and self.trials > NO_GRADIENT_TRIALS:
+                break
+            if self.search.stand_in is not None and self.trials > STAND_IN_TRIALS:
                 break
         return None
 
@@ -282,6 +288,8 @@ class CallSearch:
             search.input_error, search.furthest = error, trial.progress
         if search.refused is None and refusal(error, self.resolved) is not None:
             search.refused = error
+        if is_about_stand_in(error, self.start.constructor):
+            search.stand_in = error
         if current.depth >= DEPTH:
             return
         scene = Scene(error, current.arguments, trial.args, trial.kwargs)

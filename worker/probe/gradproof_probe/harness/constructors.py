@@ -32,6 +32,7 @@ from gradproof_probe.harness.names import SHRINKABLE, constructor_value
 from gradproof_probe.harness.objects import reference
 from gradproof_probe.harness.raised_conditions import frames_of
 from gradproof_probe.harness.recipe import names_of
+from gradproof_probe.harness.stand_ins import other_stand_ins
 from gradproof_probe.harness.trial import time_limit
 from gradproof_probe.harness.usage import initialiser
 from gradproof_probe.importing import Resolved
@@ -138,6 +139,12 @@ class Constructors:
             changed = Candidate(expression, f"{candidate.provenance}; {why}", _FOUND_BY[order])
             if self._offer(changed, cost + 0.5 * rank + (2.0 if found_by == "repair" else 0.3)):
                 self._progress[expression] = progress
+
+    def misused(self, candidate: Candidate, error: BaseException) -> None:
+        """Let a call of the instance that a layer we gave didn't take lead to layers that take it."""
+        for expression, why in other_stand_ins(error, candidate.expression):
+            found_by = max("repair", candidate.found_by, key=_FOUND_BY.index)
+            self._offer(Candidate(expression, f"{candidate.provenance}; {why}", found_by), -1.0)
 
     def _offer(self, candidate: Candidate, cost: float) -> bool:
         assert self._waiting is not None

@@ -125,9 +125,10 @@ SCALAR_INPUTS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         ),
         (r"^(eps|epsilon)$", "1e-05"),
         (
-            r"^(k|n|num.*|n_.*|size|kernel_size|groups|heads|num_heads|h|w|height|width|bits|n_bits|levels|steps|max_iter|n_iter)$",
+            r"^(k|n|num.*|n_.*|size|groups|heads|num_heads|h|w|height|width|bits|n_bits|levels|steps|max_iter|n_iter)$",
             "2",
         ),
+        (r"^(kernel|window)_?size$|^ks$", "3"),
         (r"^(stride|dilation)$", "1"),
         (r"^(padding)$", "0"),
         (r"^(training|inplace|causal|is_causal|keepdim|return_.*|use_.*)$", "False"),

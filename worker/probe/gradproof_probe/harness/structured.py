@@ -179,8 +179,11 @@ def _scalar(name: str, kind: type, use: Parameter) -> str:
 
 
 def function_of_arity(count: int) -> str:
-    """A differentiable function of so many tensors."""
-    if count <= 1:
-        return "torch.tanh"
-    letters = ", ".join(f"x{index}" for index in range(count))
-    return f"lambda {letters}, **_: torch.tanh(x{count - 1} if isinstance(x{count - 1}, torch.Tensor) else x0)"
+    """A differentiable function of a tensor, or of all tensors among its arguments, as large as the last."""
+    return "torch.tanh" if count <= 1 else _OF_ALL
+
+
+_OF_ALL: Final = (
+    "lambda *given, **_: (lambda xs: torch.tanh(xs[-1]) + sum(x.mean() for x in xs[:-1]))"
+    "([x for x in given if torch.is_tensor(x) and x.is_floating_point()])"
+)
