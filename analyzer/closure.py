@@ -1,15 +1,19 @@
-"""What importing a file loads of its snapshot, as one digest over the contents: equal digests, equal code.
+"""What the code of a file rests on in its snapshot, as one digest over the contents: equal digests, equal code.
 
-Imports count wherever they stand, in functions and under conditions too, and so do the packages around a module. A
-file that imports by computed names may load anything. This module must not know targets or rules.
+Imports count wherever they stand, in functions and under conditions too. What a file asks for by name counts whole.
+What is loaded beside that, because a package around it imports it, counts with what it does at import (`effects`), or
+whole if it then calls anything of the snapshot. A file that imports by computed names may load anything. This module
+must not know targets or rules.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from analyzer.import_effects import OWN
+from analyzer.outline import Outline
 from analyzer.snapshot import SnapshotOutline
 
 # Packages are not nested deeper; a name that is would take time that grows with its square.
@@ -17,59 +21,108 @@ _DEEPEST: Final = 50
 
 
 def closures_of(snapshot: SnapshotOutline, wanted: Iterable[str]) -> Mapping[str, str]:
-    """By path: the digest of everything of the snapshot that importing the file loads.
+    """By path: the digest of everything of the snapshot that the code of the file rests on.
 
     A file that loads one whose content is not known, because it could not be read, has none.
     """
-    graph = _Imports(snapshot)
-    return {path: digest for path in sorted(set(wanted)) if (digest := graph.digest(path)) is not None}
+    files = _Files(snapshot)
+    asked = _Digests(files, files.asked_for, lambda outline: outline.digest)
+    loaded = _Digests(files, files.loaded, files.at_import)
+    found: dict[str, str] = {}
+    for path in sorted(set(wanted)):
+        parts = (asked.of(path), loaded.of(path))
+        if parts[0] is not None and parts[1] is not None:
+            found[path] = _digest((f"asked\0{parts[0]}", f"loaded\0{parts[1]}"))
+    return found
 
 
-class _Imports:
+class _Files:
+    """Which files of the snapshot a file needs."""
+
     def __init__(self, snapshot: SnapshotOutline) -> None:
         self._snapshot = snapshot
-        self._outlines = {outline.path: outline for outline in snapshot.outlines}
+        self.outlines = {outline.path: outline for outline in snapshot.outlines}
         self._paths: dict[str, str] = {}
         for path in snapshot.paths:
             if path.endswith(".py"):
-                outline = self._outlines.get(path)
+                outline = self.outlines.get(path)
                 module = snapshot.located(outline)[1] if outline is not None else snapshot.layout.locate(path)[1]
                 self._paths.setdefault(module, path)
         self._named: dict[str, tuple[str, ...]] = {}
-        self._digests: dict[str, str | None] = {}
-        self._everything = self._of_everything()
-
-    def digest(self, path: str) -> str | None:
-        if path not in self._digests:
-            self._settle(path)
-        return self._digests[path]
+        self.everything = self._of_everything()
 
     def loaded(self, path: str) -> list[str]:
-        """The files that a file loads itself."""
-        outline = self._outlines.get(path)
+        """The files that a file loads itself, with the packages around them."""
+        outline = self.outlines.get(path)
         if outline is None:
             return []
-        found: dict[str, None] = {}
-        module = self._snapshot.located(outline)[1]
-        # A script's neighbours are found by their bare names, whatever the script is called from elsewhere.
-        beside = module.rpartition(".")[0]
-        self._note(f"{module}.x", found)
+        found = dict.fromkeys(self._modules(f"{self._snapshot.located(outline)[1]}.x"))
         for name in outline.loads:
-            absolute = self._snapshot.absolute(outline, name)
-            self._note(absolute, found)
-            if beside and not name.startswith("."):
-                self._note(f"{beside}.{absolute}", found)
+            for modules in self._meant(outline, name):
+                found.update(dict.fromkeys(modules))
         found.pop(path, None)
         return list(found)
 
-    def _note(self, name: str, found: dict[str, None]) -> None:
-        """The module of this name and the packages around it."""
+    def asked_for(self, path: str) -> list[str]:
+        """Those of them that it names: of `from a.b import c` the module a.b, not the package a."""
+        outline = self.outlines.get(path)
+        if outline is None:
+            return []
+        found: dict[str, None] = {}
+        for name in outline.loads:
+            for modules in self._meant(outline, name):
+                found.update(dict.fromkeys(modules if name in outline.spelled else modules[-1:]))
+        found.pop(path, None)
+        return list(found)
+
+    def at_import(self, outline: Outline) -> str:
+        """What of a file matters to others when it is loaded beside them."""
+        calls = outline.effects.calls
+        if OWN in calls or any(any(self._meant(outline, name)) for name in calls):
+            return outline.digest
+        return outline.effects.digest
+
+    def _meant(self, outline: Outline, name: str) -> tuple[tuple[str, ...], ...]:
+        """The files of what a dotted name may stand for, the packages around it first; none if not of the snapshot.
+
+        A script's neighbours are found by their bare names, whatever the script is called from elsewhere.
+        """
+        absolute = self._modules(self._snapshot.absolute(outline, name))
+        package = self._snapshot.located(outline)[1].rpartition(".")[0]
+        if not package or name.startswith("."):
+            return (absolute,)
+        beside = self._modules(f"{package}.{name}")
+        return (absolute, beside) if len(beside) > len(self._modules(package)) else (absolute,)
+
+    def _modules(self, name: str) -> tuple[str, ...]:
+        """The packages around the module of this name and the module, as far as they are of the snapshot."""
         known = self._named.get(name)
         if known is None:
             parts = name.split(".", _DEEPEST)
             names = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
             known = self._named[name] = tuple(path for full in names if (path := self._paths.get(full)) is not None)
-        found.update(dict.fromkeys(known))
+        return known
+
+    def _of_everything(self) -> str | None:
+        if any(path.endswith(".py") and path not in self.outlines for path in self._snapshot.paths):
+            return None
+        return _digest({f"{outline.path}\0{outline.digest}" for outline in self._snapshot.outlines})
+
+
+class _Digests:
+    """By path the digest of the contents of all files that are come to from there, over `following`."""
+
+    def __init__(self, files: _Files, following: Callable[[str], list[str]], content: Callable[[Outline], str]) -> None:
+        self._files = files
+        self._following = following
+        self._content = content
+        self._digests: dict[str, str | None] = {}
+
+    def of(self, path: str) -> str | None:
+        """None where a content is not known."""
+        if path not in self._digests:
+            self._settle(path)
+        return self._digests[path]
 
     def _settle(self, start: str) -> None:
         """Digests of `start` and of all that it loads, circles at once: Tarjan's algorithm, without recursion."""
@@ -85,7 +138,7 @@ class _Imports:
                 number[path] = low[path] = len(number)
                 open_files.append(path)
                 is_open.add(path)
-                loads[path] = self.loaded(path)
+                loads[path] = self._following(path)
             descended = False
             following = loads[path]
             while position < len(following):
@@ -119,13 +172,13 @@ class _Imports:
         parts: set[str] = set()
         known = True
         for member in members:
-            outline = self._outlines.get(member)
-            if outline is None or (outline.dynamic and self._everything is None):
+            outline = self._files.outlines.get(member)
+            if outline is None or (outline.dynamic and self._files.everything is None):
                 known = False
                 break
-            parts.add(f"{member}\0{outline.digest}")
+            parts.add(f"{member}\0{self._content(outline)}")
             if outline.dynamic:
-                parts.add(f"everything\0{self._everything}")
+                parts.add(f"everything\0{self._files.everything}")
             for other in loads[member]:
                 if other in inside:
                     continue
@@ -137,11 +190,6 @@ class _Imports:
         result = _digest(parts) if known else None
         for member in members:
             self._digests[member] = result
-
-    def _of_everything(self) -> str | None:
-        if any(path.endswith(".py") and path not in self._outlines for path in self._snapshot.paths):
-            return None
-        return _digest({f"{outline.path}\0{outline.digest}" for outline in self._snapshot.outlines})
 
 
 def _digest(parts: Iterable[str]) -> str:

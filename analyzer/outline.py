@@ -15,6 +15,7 @@ from typing import Final
 from analyzer import eligibility
 from analyzer.annotations import annotation_names, is_tensor_name
 from analyzer.context import FileContext
+from analyzer.import_effects import NO_EFFECTS, ImportEffects, effects_of
 from analyzer.import_habits import Habit, habits_of
 from analyzer.references import DefinitionOutline, definitions_of
 from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
@@ -93,8 +94,8 @@ class FunctionOutline:
 class Outline:
     """One file.
 
-    `loads` are the dotted names that it imports anywhere, relative ones with their dots; `dynamic`: it also imports by
-    names that are computed.
+    `loads` are the dotted names that it imports anywhere, relative ones with their dots, `spelled` those of them that
+    it goes on to spell out from their beginning (`import a.b`); `dynamic`: it also imports by names that are computed.
     """
 
     path: str
@@ -104,6 +105,8 @@ class Outline:
     imports: tuple[str, ...]
     definitions: tuple[DefinitionOutline, ...] = ()
     loads: tuple[str, ...] = ()
+    spelled: tuple[str, ...] = ()
+    effects: ImportEffects = NO_EFFECTS
     dynamic: bool = False
     digest: str = ""
     habits: tuple[Habit, ...] = ()
@@ -129,6 +132,8 @@ def outline_of(file: FileContext) -> Outline:
         imports=tuple(sorted(_absolute_imports(file))),
         definitions=definitions_of(file),
         loads=tuple(sorted(_loads(file))),
+        spelled=tuple(sorted(_spelled(file))),
+        effects=effects_of(file.tree, dict(file.imports)),
         dynamic=bool(file.calls(*_DYNAMIC_IMPORTS)),
         digest=hashlib.sha256(file.text.encode("utf-8", "surrogatepass")).hexdigest(),
         habits=habits_of(file),
@@ -251,6 +256,16 @@ def _loads(file: FileContext) -> set[str]:
         found.add(prefix)
         found |= {f"{prefix}{separator}{alias.name}" for alias in source.names if alias.name != "*"}
     return found
+
+
+def _spelled(file: FileContext) -> set[str]:
+    """Modules that are used by their whole names, and with them whatever the packages around them hold."""
+    return {
+        alias.name
+        for statement in file.nodes(ast.Import)
+        for alias in statement.names
+        if alias.asname is None and "." in alias.name
+    }
 
 
 def _static_functions(file: FileContext, node: ast.ClassDef, prefix: str) -> Iterator[FunctionOutline]:

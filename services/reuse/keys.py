@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
@@ -20,11 +22,14 @@ from services.reports.document import CheckInfo, Harness
 _CIRCUMSTANTIAL: Final = frozenset(
     {"timed out", "crashed", "out of memory", "budget spent", "infrastructure", "cancelled"}
 )
+# `__import__('a.b', …)` and `import_module('a.b')`: how a harness names what the target's own file does not.
+_IMPORTED: Final = re.compile(r"(?:__import__|import_module)\(\s*['\"]([\w.]+)")
+_ELSEWHERE: Final = sys.stdlib_module_names | {"torch"}
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What stands beside the submitted source: digests of the probe's own files, and of the interpreter and packages."""
+    """What stands beside the submitted source: digests of the probe's own files, of the interpreter and packages."""
 
     probe: str
     environment: str
@@ -72,6 +77,14 @@ def is_lasting(
     harness: Harness | None, not_run_reason: str | None, checks: Sequence[CheckInfo], *, asked: Collection[str]
 ) -> bool:
     """Whether the results of a target are whole and would come out the same another time."""
+    if harness is not None and _reaches_out(harness):
+        return False
     if harness is None:
         return not_run_reason is not None and not_run_reason not in _CIRCUMSTANTIAL
     return {check.check for check in checks} >= set(asked) and all(check.verdict != "error" for check in checks)
+
+
+def _reaches_out(harness: Harness) -> bool:
+    """Whether it is built or called with something of another file, which the key says nothing about."""
+    named = (name for text in (harness.constructor or "", *harness.inputs) for name in _IMPORTED.findall(text))
+    return any(name.partition(".")[0] not in _ELSEWHERE for name in named)

@@ -64,17 +64,49 @@ def test_what_is_reached_is_the_same_from_the_cache(tmp_path: Path) -> None:
     assert first.reaches
 
 
+EVERYWHERE = {"pkg/layers.py", "pkg/parts.py", "pkg/apart.py"}
+
+
 @pytest.mark.parametrize(
-    ("changed", "differ"),
+    ("changed", "text", "differ"),
     [
-        pytest.param("pkg/maths.py", {"pkg/layers.py", "pkg/parts.py", "pkg/apart.py"}, id="loaded by the package"),
-        pytest.param("pkg/apart.py", {"pkg/apart.py"}, id="loaded by nobody"),
+        pytest.param("pkg/maths.py", "X = 1", {"pkg/layers.py"}, id="asked for by name"),
+        pytest.param("pkg/maths.py", "def more(x):\n    return x", EVERYWHERE, id="defines something at import"),
+        pytest.param("pkg/maths.py", "import os\nos.umask(7)", EVERYWHERE, id="does something at import"),
+        pytest.param("pkg/apart.py", "X = 1", {"pkg/apart.py"}, id="loaded by nobody"),
     ],
 )
-def test_a_closure_changes_with_what_importing_the_file_loads(tmp_path: Path, changed: str, differ: set[str]) -> None:
+def test_a_closure_changes_with_what_the_code_of_a_file_rests_on(
+    tmp_path: Path, changed: str, text: str, differ: set[str]
+) -> None:
     before = analysis(tmp_path, PACKAGE).closures
-    after = analysis(tmp_path, {**PACKAGE, changed: PACKAGE[changed] + "\nX = 1\n"}).closures
-    assert set(before) == {"pkg/layers.py", "pkg/parts.py", "pkg/apart.py"}
+    after = analysis(tmp_path, {**PACKAGE, changed: f"{PACKAGE[changed]}\n{text}\n"}).closures
+    assert set(before) == EVERYWHERE
+    assert {path for path in before if before[path] != after[path]} == differ
+
+
+@pytest.mark.parametrize(
+    ("at_import", "differ"),
+    [
+        pytest.param("", {"pkg/layers.py"}, id="called by nobody"),
+        pytest.param("scale(1)", EVERYWHERE, id="called"),
+        pytest.param("X = [scale(n) for n in range(3)]", EVERYWHERE, id="called in an expression"),
+        pytest.param("@scale\ndef g(x):\n    return x", EVERYWHERE, id="decorates"),
+        pytest.param("class C:\n    @scale\n    def g(self):\n        return 1", EVERYWHERE, id="decorates a method"),
+        pytest.param("if True:\n    scale(1)", EVERYWHERE, id="called under a condition"),
+        pytest.param("def g(x=scale(1)):\n    return x", EVERYWHERE, id="called for a default"),
+        pytest.param("import pkg.maths\npkg.maths.scale(1)", EVERYWHERE, id="called by its whole name"),
+        pytest.param("def g():\n    return scale(1)", {"pkg/layers.py"}, id="called when somebody calls"),
+        pytest.param("import os\nX = os.getpid()", {"pkg/layers.py"}, id="something else is called"),
+    ],
+)
+def test_the_body_of_a_function_counts_for_others_where_it_runs_at_import(
+    tmp_path: Path, at_import: str, differ: set[str]
+) -> None:
+    files = {**PACKAGE, "pkg/maths.py": f"{PACKAGE['pkg/maths.py']}\n{at_import}\n"}
+    before = analysis(tmp_path, files).closures
+    other = files["pkg/maths.py"].replace("return x / 2", "return x / 3")
+    after = analysis(tmp_path, {**files, "pkg/maths.py": other}).closures
     assert {path for path in before if before[path] != after[path]} == differ
 
 

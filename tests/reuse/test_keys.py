@@ -80,3 +80,19 @@ def test_an_error_and_a_missing_check_do_not_last() -> None:
 )
 def test_a_reason_lasts_unless_time_or_memory_is_the_reason(reason: str | None, *, lasts: bool) -> None:
     assert is_lasting(None, reason, [], asked=["gradcheck"]) is lasts
+
+
+@pytest.mark.parametrize(
+    ("value", "lasts"),
+    [
+        ("__import__('types').SimpleNamespace(a=1)", True),
+        ('__import__("torch.distributions", fromlist=["_"]).Normal(0, 1)', True),
+        ("__import__('pkg.parts', fromlist=['_']).Inner()", False),
+        ("__import__('importlib').import_module('pkg.parts').Inner()", False),
+    ],
+)
+def test_a_harness_that_takes_something_from_another_file_does_not_last(value: str, *, lasts: bool) -> None:
+    built = HARNESS.model_copy(update={"constructor": f"Norm({value})"})
+    called = HARNESS.model_copy(update={"inputs": ["torch.randn(2)", value]})
+    for harness in (built, called):
+        assert is_lasting(harness, None, [check("pass")], asked=["gradcheck"]) is lasts
