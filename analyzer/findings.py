@@ -158,7 +158,7 @@ class StaticAnalysis:
     """Everything reading found in a snapshot, in the order of path and line.
 
     `reaches`: by name of a target, the places (path, first line, last line) outside of it that running it may come to.
-    `closures`: by path of a file with targets, a digest of everything of the snapshot that importing it loads; a file
+    `closures`: by path of a file with targets, a digest of everything of the snapshot that its code rests on; a file
     has none when that can't be told.
     """
 
