@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
 import pytest
+from gradproof_probe.missing_modules import StandIns
 
 from tests.probe.conftest import FIXTURES, Spoken, entry, speak
-
 
 NAMES = ("Net", "Needs", "Inherits", "InheritsBeside", "PassesOver")
 
@@ -41,3 +44,10 @@ def test_a_class_that_is_made_of_it_is_not_run_and_names_it(spoken: Spoken, name
 
 def test_a_class_that_only_inherits_beside_it_is_checked(spoken: Spoken) -> None:
     assert spoken.result("PassesOver")["verdict"] == "pass"
+
+
+def test_a_stand_in_is_newer_than_any_version_that_is_required_and_lies_nowhere() -> None:
+    module = StandIns(["absent"]).create_module(ModuleSpec("absent.part", None))
+    assert tuple(int(number) for number in module.__version__.split(".")[:2]) >= (2, 0)
+    assert not Path(str(module.__file__)).exists()
+    assert not hasattr(module, "__wrapped__"), "what looks at objects must not take it for one of another kind"
