@@ -120,6 +120,12 @@ def test_arguments_that_hold_tensors_are_made_part_by_part(module: ModuleType) -
     assert sorted(vars(data)) == ["charges", "positions"]
 
 
+def test_what_is_only_a_condition_is_a_flag(module: ModuleType) -> None:
+    found, trials = search(module, "flagged")
+    assert trials == 1
+    assert found.recipe.inputs[1] in ("True", "False")
+
+
 def test_what_is_called_is_a_function(module: ModuleType) -> None:
     transform, x = tensors(module, "applied", search(module, "applied")[0])
     assert callable(transform)
@@ -154,3 +160,23 @@ def test_every_input_is_an_expression_that_can_be_pasted(module: ModuleType) -> 
     for name in (*DEMANDED, "ByKey", "TwoPyramids", "of_object", "applied"):
         for expression in search(module, name)[0].recipe.inputs:
             ast.parse(f"call({expression})", mode="eval")
+
+
+def test_what_is_inverted_as_an_index_is_a_mask(module: ModuleType) -> None:
+    scores, labels, known = tensors(module, "chosen", search(module, "chosen")[0])
+    assert known.dtype == torch.bool
+    assert scores.shape[:1] == labels.shape[:1] == known.shape
+    assert not labels.is_floating_point()
+
+
+def test_what_is_gone_through_has_two_items(module: ModuleType) -> None:
+    groups, weights = tensors(module, "spread", search(module, "spread")[0])
+    assert (len(groups), len(weights)) == (2, 2)
+
+
+def test_a_slice_is_added_for_each_number_of_an_index(module: ModuleType) -> None:
+    found, trials = search(module, "gathered_at")
+    _, places, amounts = tensors(module, "gathered_at", found)
+    assert trials == 1, found.recipe
+    assert not places.is_floating_point()
+    assert amounts.shape == (*places.shape, 7)

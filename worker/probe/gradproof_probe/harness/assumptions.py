@@ -31,6 +31,8 @@ def truth(value: Any) -> bool | None:
             return None
     if isinstance(value, Items):
         return bool(value.values)
+    if isinstance(value, Parameter):
+        value.boolean += 1
     return None
 
 

@@ -170,16 +170,19 @@ def _by_use(name: str, use: Parameter, word: Word) -> Argument | str:
     plain = {key: part for key, part in use.attributes.items() if not key.startswith("__")}
     if plain and not use.tensor:
         return Argument(name, "object", items=tuple(_part(key, part) for key, part in plain.items()))
+    if not use.tensor and use.iterated and not use.number and not use.count and max(use.items, default=0) == 0:
+        # Two: what is averaged or compared over one item is nothing.
+        return Argument(name, "list", items=(Argument(f"{name}[0]"), Argument(f"{name}[1]")))
     if not use.tensor and (use.count or use.items):
         count = use.count or max(use.items) + 1
         return Argument(name, "tuple", items=tuple(Argument(f"{name}[{index}]") for index in range(min(count, 8))))
-    if not use.tensor and use.iterated and not use.number:
-        return Argument(name, "list", items=(Argument(f"{name}[0]"), Argument(f"{name}[1]")))
     if use.texts and not use.tensor:
         return Argument(name, "literal", text=repr(use.texts[0]))
     if use.tensor or word.axes is not None:
         return TENSOR
     by_name = names.scalar_input(name)
+    if use.boolean and not use.number:
+        return Argument(name, "literal", text="False")
     if use.whole and not use.tensor:
         whole = by_name if by_name is not None and by_name.lstrip("-").isdigit() else "3"
         return Argument(name, "literal", text=whole)

@@ -71,7 +71,8 @@ def _missing(message: str, scene: Scene, spare: Spare) -> Iterator[tuple[Argumen
 
 def _none_given(message: str, scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
     """A parameter at its default None that turns out to be needed."""
-    if "None" not in message and not isinstance(scene.error, AssertionError | ValueError):
+    asked = re.search(r"\bNone\b|implicitly created only for scalar", message)
+    if not asked and not isinstance(scene.error, AssertionError | ValueError):
         return
     given = {argument.name for argument in scene.arguments}
     seen: set[str] = set()
@@ -244,5 +245,6 @@ def _unpacked(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argum
         items = tuple(replace(part, name=f"{leaf.name}[{place}]") for place in range(min(size, 8)))
         yield _with_leaf(scene, index, replace(leaf, kind="tuple", items=items)), f"{leaf.name} is unpacked"
         if number:
-            text = f"({', '.join(['2'] * size)})"
+            item = leaf.text if leaf.kind == "literal" and leaf.text.isdigit() else "2"
+            text = f"({', '.join([item] * size)})"
             yield _with_leaf(scene, index, replace(leaf, kind="literal", text=text)), f"{leaf.name} is unpacked"

@@ -72,6 +72,7 @@ class Parameter:
     whole: int = 0
     """Uses as a number, and those that only an integer allows."""
     boolean: int = 0
+    """Places where it is itself the condition."""
     called: int = 0
     arity: int = 0
     attributes: dict[str, Parameter] = field(default_factory=dict)
