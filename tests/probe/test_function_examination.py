@@ -176,6 +176,7 @@ INNOCENT: dict[str, tuple[str, tuple[Any, ...], str]] = {
     "softmax of one": ("Softmax", (normal(3, 1),), "inconclusive"),
     "setup_context": ("SeparateContext", (POSITIVE, 3), "pass"),
     "differences that see nothing": ("TremblesTooFast", ONE, "inconclusive"),
+    "an exponent of 0 that nobody gives": ("ThroughANorm", (ROWS, 1), "pass"),
 }
 
 

@@ -17,6 +17,7 @@ import torch
 from gradproof_probe.gradients.battery import LARGEST, grown
 from gradproof_probe.gradients.experiment import BackwardError, ForwardError, rms
 from gradproof_probe.gradients.faults import Fault, locally_constant
+from gradproof_probe.gradients.infinities import passes_infinities
 from gradproof_probe.gradients.judging import Judge, Ruled, Tolerance, differs, largest
 from gradproof_probe.gradients.probing import UnstableError, random_direction, ridders
 from gradproof_probe.gradients.situations import COMPUTED, ORDINARY, Situation
@@ -160,15 +161,22 @@ class Trials:
 
         Exact zeros where all given inputs are positive, and -inf where nothing speaks of masks.
         """
+        if situation.arguments:
+            # An exponent, an epsilon or an index that its callers may never give.
+            return not cmath.isfinite(ruled.analytic) or self._leaves_the_formula(situation)
         if cmath.isfinite(ruled.analytic):
             return False
-        if situation.arguments:
-            return True  # an exponent, an epsilon or an index that its callers may never give
         if situation.values.kind == "masked":
             return not self._subject.masks
         given = [self._subject.args[position] for position in self._subject.positions]
         return situation.values.kind != "ordinary" and any(
             not item.is_complex() and item.numel() > 0 and float(item.min()) > 0 for item in given
+        )
+
+    def _leaves_the_formula(self, situation: Situation) -> bool:
+        """Whether only these arguments lead through infinities: dividing by an exponent of 0, and the like."""
+        return passes_infinities(lambda: self._subject.pull(plain(situation))) and not passes_infinities(
+            lambda: self._subject.pull(plain(situation.without("arguments")))
         )
 
     def _align(self, situation: Situation, pull: Pull, reference: list[torch.Tensor | None]) -> None:

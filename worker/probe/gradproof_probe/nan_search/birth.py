@@ -107,13 +107,16 @@ def _backward_births(evaluation: Evaluation, spy: Spy, source_root: Path) -> lis
         for output in event.outputs:
             if output.grad_fn is not None:
                 made.setdefault(output.grad_fn, event)
-    births: list[Birth] = []
+    births: list[tuple[Any, Birth]] = []
+    spoiled: dict[Any, list[int]] = {}
     boundary = len(spy.events)
 
     def hook(node: Any) -> Callable[[Any, Any], None]:
         def look(returned: Sequence[Any], given: Sequence[Any]) -> None:
-            if not _all_finite(returned) and _all_finite(given):
-                births.append(_backward_birth(node, returned, given, made.get(node), spy, boundary, source_root))
+            spoiled[node] = [index for index, gradient in enumerate(returned) if not _all_finite([gradient])]
+            if spoiled[node] and _all_finite(given):
+                birth = _backward_birth(node, returned, given, made.get(node), spy, boundary, source_root)
+                births.append((node, birth))
 
         return look
 
@@ -124,7 +127,25 @@ def _backward_births(evaluation: Evaluation, spy: Spy, source_root: Path) -> lis
     finally:
         for handle in handles:
             handle.remove()
-    return births
+    # What a mask or a clamp takes away again on its way down spoils no gradient: others are to blame.
+    arriving = [birth for node, birth in births if _arrives(node, spoiled)]
+    return arriving or [birth for _, birth in births]
+
+
+def _arrives(node: Any, spoiled: dict[Any, list[int]]) -> bool:
+    """Whether what isn't finite comes from this node down to a leaf; `spoiled`: the edges that carry such values."""
+    seen: set[Any] = set()
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if hasattr(current, "variable"):
+            return True
+        if current in seen:
+            continue
+        seen.add(current)
+        edges = current.next_functions
+        waiting += [edges[i][0] for i in spoiled.get(current, ()) if i < len(edges) and edges[i][0] is not None]
+    return False
 
 
 def _backward_birth(
