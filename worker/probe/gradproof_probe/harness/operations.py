@@ -590,6 +590,23 @@ def _indexed(place: int) -> Operation:
     return apply
 
 
+def _index_add(values: Values, named: Named) -> Any:
+    """`x.index_add(dim, index, source)`: a slice of the source for each number of the index."""
+    form, index = form_of(values[0]), form_of(_argument(values, named, 2, "index"))
+    source, dim = form_of(_argument(values, named, 3, "source")), number_of(_argument(values, named, 1, "dim"))
+    if index is not None:
+        index.set_rank(1)
+        index.want("int", form.axis(dim).known() or 2 if form is not None and dim is not None else None)
+    if form is None or source is None or form.rank is None or dim is None or not source.set_rank(form.rank):
+        return form
+    for place in range(form.rank):
+        if place != dim % form.rank:
+            source.axis(place).join(form.axis(place))
+    if index is not None:
+        source.axis(dim).join(index.axis(0))
+    return form
+
+
 def _gather(values: Values, named: Named) -> Any:
     form, index = form_of(values[0]), form_of(_argument(values, named, 2, "index"))
     _indexed(2)(values, named)
@@ -682,9 +699,11 @@ def _distances(values: Values, _named: Named) -> Any:
 
 def _grid_sample(values: Values, named: Named) -> Any:
     form, grid = form_of(values[0]), form_of(_argument(values, named, 1, "grid"))
-    if form is None or grid is None:
+    if form is None:
         return None
-    form.set_rank(4)
+    form.set_rank(4)  # of a volume as well it would be 5: rare, and then the error says so
+    if grid is None:
+        return None
     grid.set_rank(4)
     grid.axis(-1).fix(2)
     form.axis(0).join(grid.axis(0))
@@ -732,7 +751,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "scatter": _gather,
     "scatter_add": _gather,
     "index_select": _indexed(2),
-    "index_add": _indexed(2),
+    "index_add": _index_add,
     "embedding": _lookup,
     "one_hot": _one_hot,
     "view_as_complex": _complex_pairs,

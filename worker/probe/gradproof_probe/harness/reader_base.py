@@ -8,6 +8,7 @@ import types
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gradproof_probe.harness.axes import Form
 from gradproof_probe.harness.values import Constant
 
 DEPTH: Final = 7  # of calls within calls
@@ -42,6 +43,8 @@ class ReaderBase:
         self.stack: list[Any] = []
         self.deadline = time.monotonic() + SECONDS
         self.globals: dict[str, Any] = {}
+        self.indexing: list[tuple[Form, Form]] = []
+        """What was used as an index, and of what."""
 
     def count(self) -> None:
         self.nodes += 1

@@ -164,7 +164,7 @@ class Expressions(ReaderBase):
                 self.used_as_index(inner, form)
             consuming = sum(not _is_new_axis(part) for part in parts)
             form.least_rank = max(form.least_rank, consuming) if form.rank is None else form.least_rank
-            return UNKNOWN
+            return self.chosen(form, inner) if len(parts) == 1 else UNKNOWN
         front = parts if dots is None else parts[:dots]
         back = [] if dots is None else parts[dots + 1 :]
         axes_front = self.index_side(form, front, env, 0)
@@ -218,6 +218,27 @@ class Expressions(ReaderBase):
     def used_as_index(self, value: Any, form: Form) -> None:
         if isinstance(value, Parameter) and not value.form.dtype and not value.whole:
             value.form.want("index", form.axis(0).known() or 2)
+        if isinstance(value, Parameter) and value.form.dtype in ("index", "bool"):
+            self.indexing.append((value.form, form))
+
+    @staticmethod
+    def chosen(form: Form, index: Any) -> Any:
+        """`x[mask]`: some of the first axis, the others as they were."""
+        mask = form_of(index) if isinstance(index, Parameter | Form) else None
+        if mask is None or mask.dtype != "bool":
+            return UNKNOWN
+        if mask.set_rank(1):
+            mask.axis(0).join(form.axis(0))
+        return Form(axes={0: Axis()}, least_rank=1, twin=form)
+
+    def is_mask(self, form: Form) -> None:
+        """`~x`: what was taken for numbers of places, in `y[x]`, says for each place whether it is chosen."""
+        if form.dtype == "index":
+            form.dtype, form.high = "", None
+        form.want("bool")
+        for mask, owner in self.indexing:
+            if mask is form and form.dtype == "bool" and form.set_rank(1):
+                form.axis(0).join(owner.axis(0))
 
     def of_binop(self, node: ast.BinOp, env: dict[str, Any]) -> Any:
         return self.combine(node.op, self.value(node.left, env), self.value(node.right, env))
@@ -279,7 +300,7 @@ class Expressions(ReaderBase):
         if isinstance(node.op, ast.Invert) and isinstance(value, Parameter | Form):
             form = form_of(value)
             if form is not None:
-                form.want("bool")
+                self.is_mask(form)
             return form
         if isinstance(value, Parameter):
             value.number += 1
