@@ -83,6 +83,10 @@ def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
                 for axis in (0, 1):
                     if argument.shape[axis] == found[axis] != sizes[axis]:
                         yield from _offer(_set_axis(arguments, index, axis, sizes[axis]), "batched product")
+        for index, argument in enumerate(arguments if sizes[0] != found[0] else ()):
+            if argument.is_tensor and argument.shape[:1] == sizes[:1]:
+                text = f"the other factor is a batch of {found[0]}"
+                yield from _offer(_set_axis(arguments, index, 0, found[0]), text)
 
 
 def _shifted(arguments: Arguments, have: int, want: int) -> Iterator[tuple[Arguments, str]]:
