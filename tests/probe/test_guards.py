@@ -107,6 +107,11 @@ def counted(start: Any, end: Any) -> Any:
     return torch.arange(end) - start
 
 
+def concatenated(one: Any, other: Any) -> Any:
+    joined = torch.cat((one, other, one - other), dim=1)
+    return torch.nn.functional.conv2d(joined, torch.ones(4, 3, 1, 1))
+
+
 def scene(function: Callable[..., Any], *arguments: Argument) -> Scene:
     """The call as it failed."""
     trial = run(function, arguments)
@@ -148,6 +153,7 @@ X = Argument("x", shape=(2, 5))
         (by_attribute, (Argument("graph", shape=(2, 5)),)),
         (two_of_them, (Argument("pair", shape=(3, 5)),)),
         (two_or_four, (X,)),
+        (concatenated, (Argument("one", shape=(2, 4, 6, 5)), Argument("other", shape=(2, 4, 6, 5)))),
         (counted, (Argument("start", shape=(3, 5)), Argument("end", shape=(3, 5)))),
     ],
 )

@@ -46,6 +46,22 @@ class Denoised(torch.nn.Module):
         return self.net(images, torch.zeros(len(images)), None)
 
 
+def checked(ok: bool, words: str) -> None:
+    if not ok:
+        raise ValueError(words)
+
+
+class Windowed(torch.nn.Module):
+    def __init__(self, window_size: int) -> None:
+        super().__init__()
+        self.window_size = window_size
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for size in (self.window_size, self.window_size):
+            checked(size % 2 == 1, "the size must be odd")
+        return x.tanh() * self.window_size
+
+
 def found(cls: type) -> Recipe:
     module = ModuleType(__name__)
     vars(module).update(globals())
@@ -58,6 +74,13 @@ def test_it_runs_with_layers_that_take_what_they_are_given(cls: type) -> None:
     recipe = found(cls)
     assert recipe.reason is None, recipe
     assert "layer" in recipe.provenance or "takes further arguments" in recipe.provenance
+
+
+def test_what_a_call_asks_of_a_kept_argument_is_given_to_the_constructor() -> None:
+    recipe = found(Windowed)
+    assert recipe.reason is None
+    assert "so that" in recipe.provenance or "self.window_size = " in recipe.provenance, recipe.provenance
+    assert recipe.found_by == "guards"
 
 
 def test_a_function_that_is_called_depends_on_all_tensors_it_is_given() -> None:

@@ -16,12 +16,15 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.harness.arguments import Argument, Arguments, Values, each_leaf, leaves
+from gradproof_probe.harness.conditions import solve
+from gradproof_probe.harness.constructor_repair import kept_argument
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.demanded import Reading, candidates, read_call
 from gradproof_probe.harness.evidence import Evidence
 from gradproof_probe.harness.frame_repair import frame_changes
 from gradproof_probe.harness.guards import guard_changes
 from gradproof_probe.harness.initial import given_parameters, starting_arguments
+from gradproof_probe.harness.raised_conditions import guards
 from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, make_inputs, names_of
 from gradproof_probe.harness.refusals import refusal
 from gradproof_probe.harness.scene import Scene
@@ -42,7 +45,7 @@ FALLBACKS: Final = ("backward", "not_finite", "no_gradient")
 # What is tried where values aren't finite: logarithms, roots, divergences and norms have one of these domains.
 OTHER_VALUES: Final[tuple[Values, ...]] = ("unit", "positive", "simplex", "direction")
 NO_GRADIENT_TRIALS: Final = 24
-STAND_IN_TRIALS: Final = 12  # after a layer that we gave was called otherwise than it can be
+MISUSED_TRIALS: Final = 12  # where the fault lies in what the instance was built with
 
 
 @dataclass(slots=True)
@@ -69,8 +72,8 @@ class Search:
     furthest: int = -1
     refused: BaseException | None = None
     """What no other argument would help against, if that was met."""
-    stand_in: BaseException | None = None
-    """A layer that we gave the constructor was called otherwise than such layers are."""
+    misused: BaseException | None = None
+    """What no input mends: a layer that we gave the constructor, or another argument that the instance keeps."""
     slow: bool = False
     constructed: bool = False
     routes: tuple[Evidence, ...] = ()
@@ -151,7 +154,7 @@ class CallSearch:
             hopeless = self.search.refused is not None or "no_gradient" in self.search.fallbacks
             if hopeless and self.trials > NO_GRADIENT_TRIALS:
                 break
-            if self.search.stand_in is not None and self.trials > STAND_IN_TRIALS:
+            if self.search.misused is not None and self.trials > MISUSED_TRIALS:
                 break
         return None
 
@@ -288,8 +291,8 @@ class CallSearch:
             search.input_error, search.furthest = error, trial.progress
         if search.refused is None and refusal(error, self.resolved) is not None:
             search.refused = error
-        if is_about_stand_in(error, self.start.constructor):
-            search.stand_in = error
+        if is_about_stand_in(error, self.start.constructor) or (self.instance is not None and _is_about_kept(error)):
+            search.misused = error
         if current.depth >= DEPTH:
             return
         scene = Scene(error, current.arguments, trial.args, trial.kwargs)
@@ -345,6 +348,18 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
+
+
+def _is_about_kept(error: BaseException) -> bool:
+    """Whether a guard asks another value of something that the instance keeps, and of no input."""
+    try:
+        for guard in islice(guards(error), 8):
+            answers = list(islice(solve(guard.condition, guard.names), 4))
+            if answers and all(kept_argument(change) is not None for answer in answers for change in answer):
+                return True
+    except Exception:  # live objects of the submitted code may behave in any way when they are looked at
+        return False
+    return False
 
 
 def _blames_a_guess(trial: Trial, arguments: Arguments) -> bool:

@@ -76,6 +76,25 @@ class ConstructorRepair:
             fewer.keywords = [k for k in fewer.keywords if k.arg != match[1]]
             yield ast.unparse(fewer), f"{match[1]} not known", "repair"
 
+    def misused(self, error: BaseException, expression: str) -> Iterator[Changed]:
+        """What a call of the instance says of an argument that it was built with, which no input mends."""
+        tree = ast.parse(expression, mode="eval").body
+        if not isinstance(tree, ast.Call):
+            return
+        for guard in guards(error):
+            for answer in islice(solve(guard.condition, guard.names), _PER_GUARD):
+                kept = [kept_argument(change) for change in answer]
+                values = {
+                    name: text
+                    for name, change in zip(kept, answer, strict=True)
+                    if name is not None
+                    and self.owner.parameter(name) is not None
+                    and (text := self._written(change.value, None)) is not None
+                }
+                if len(values) == len(answer):
+                    said = ", ".join(f"{change.text} {_said(change)}" for change in answer)
+                    yield self._with(tree, values), f"{said} for `{guard.text[:120]}`", "guards"
+
     def _prefixes(self) -> list[str]:
         """Texts such as `enc_` in the module: keyword arguments by this beginning go to a part of the model."""
         tree = tree_of(str(getattr(self.owner.shared.module, "__file__", "")))
@@ -292,6 +311,12 @@ class ConstructorRepair:
             for value in dict.fromkeys((*own, *(() if is_object else values))):
                 if given.get(name) != value:
                     yield self._with(tree, {name: value}), f"{name}={value} after {type(error).__name__}", "repair"
+
+
+def kept_argument(change: Change) -> str | None:
+    """`size` where a change asks another value of `self.size`: mostly the constructor's argument of this name."""
+    match = re.fullmatch(r"self\.(\w+)", change.text) if change.relation == "equals" else None
+    return match[1] if match else None
 
 
 def _with_key(mapping: ast.Dict, key: str, value: ast.expr) -> ast.Dict:

@@ -141,10 +141,17 @@ class Constructors:
                 self._progress[expression] = progress
 
     def misused(self, candidate: Candidate, error: BaseException) -> None:
-        """Let a call of the instance that a layer we gave didn't take lead to layers that take it."""
+        """Let a call that failed for what the instance was built with lead to others: layers and kept arguments."""
         for expression, why in other_stand_ins(error, candidate.expression):
             found_by = max("repair", candidate.found_by, key=_FOUND_BY.index)
             self._offer(Candidate(expression, f"{candidate.provenance}; {why}", found_by), -1.0)
+        try:
+            changes = list(self._repair.misused(error, candidate.expression))
+        except Exception:  # live frames hold objects of the submitted code, which may raise when they are looked at
+            changes = []
+        for rank, (expression, why, step) in enumerate(changes):
+            found_by = max(step, candidate.found_by, key=_FOUND_BY.index)
+            self._offer(Candidate(expression, f"{candidate.provenance}; {why}", found_by), -1.0 + 0.1 * rank)
 
     def _offer(self, candidate: Candidate, cost: float) -> bool:
         assert self._waiting is not None

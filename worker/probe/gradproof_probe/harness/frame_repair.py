@@ -231,7 +231,7 @@ def _unpacked(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argum
     """An argument that is unpacked, looped over or indexed as a list is."""
     count = re.search(r"values to unpack \(expected (?:at least )?(\d+)", message)
     number = re.search(r"'(?:float|int|NoneType|bool)' object is not (?:iterable|subscriptable)|non-iterable", message)
-    lengths = re.search(r"has no len\(\)", message)
+    lengths = re.search(r"has no len\(\)|step must be greater than zero", message)  # `x[::-1]` is a list's
     if not (count or number or lengths):
         return
     failing = scene.frames[-1].text if scene.frames else ""

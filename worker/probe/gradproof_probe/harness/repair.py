@@ -91,12 +91,32 @@ def _matmul(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str
 
 def _shifted(arguments: Arguments, have: int, want: int) -> Iterator[tuple[Arguments, str]]:
     """A size that no argument has is computed of one: something was concatenated to it, or it was multiplied."""
+    yield from _shifted_together(arguments, have, want)
     for index, argument in enumerate(arguments):
         for axis in (-1, 1) if argument.is_tensor and len(argument.shape) > 1 else ():
             size = argument.shape[axis]
             for wanted in (size + want - have, size * want // have if size * want % have == 0 else 0):
                 text = f"axis {axis} of {size} becomes {have}, {want} is wanted"
                 yield from _offer(_set_axis(arguments, index, axis, wanted), text)
+
+
+def _shifted_together(arguments: Arguments, have: int, want: int) -> Iterator[tuple[Arguments, str]]:
+    """All that have the same size there were concatenated: three of 8 channels are 24, three of 1 are 3."""
+    for axis in (-1, 1):
+        sizes = [a.shape[axis] for a in arguments if a.kind == "float" and len(a.shape) > 1]
+        if len(sizes) < 2:
+            continue
+        # Where one of them is broadcast the count isn't whole: as many as come nearest.
+        times = max(round(have / max(sizes)), 1)
+        size = want // times if want % times == 0 else 1 if times >= want else 0
+        if size and any(other != size for other in sizes):
+            changed = tuple(
+                a.with_shape(tuple(size if place == axis % len(a.shape) else n for place, n in enumerate(a.shape)))
+                if a.kind == "float" and len(a.shape) > 1
+                else a
+                for a in arguments
+            )
+            yield changed, f"axis {axis} of all becomes {have}, {want} is wanted"
 
 
 def _flattened(arguments: Arguments, index: int, have: int, want: int) -> Arguments | None:

@@ -160,7 +160,7 @@ def expression_of(value: Any, scope: dict[str, Any]) -> str:
 
 
 def _scalar(name: str, kind: type, use: Parameter) -> str:
-    by_name = names.scalar_input(name)
+    by_name = names.scalar_input(name.partition("[")[0])  # `kernel_size[0]` is as `kernel_size`
     if kind is str:
         if use.texts:
             return repr(use.texts[0])

@@ -178,9 +178,9 @@ def _module(search: Search) -> Found | None:
         found = _with_inputs(search, instance, candidate)
         if found is not None:
             return found
-        if search.stand_in is not None:
-            constructors.misused(candidate, search.stand_in)
-            search.stand_in = None
+        if search.misused is not None:
+            constructors.misused(candidate, search.misused)
+            search.misused = None
     for candidate, instance in large[:1]:
         if not search.is_used_up() and (found := _with_inputs(search, instance, candidate)) is not None:
             return found
