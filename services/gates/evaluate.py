@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from analyzer.findings import Severity
+from services.checks.plan import BUDGET_SPENT
 from services.findings.model import SettledFinding, TargetResult
 from services.gates.policy import GatePolicy, RuleMode
 from services.reports.document import AnalysisStatus, CheckInfo, CheckVerdict, Gate, GateCondition
@@ -42,7 +43,7 @@ def evaluate(
     if policy.no_new_warning:
         conditions.append(_no_new(Severity.WARNING, findings, policy))
     if policy.complete:
-        conditions.append(_complete(status, status_reason))
+        conditions.append(_complete(status, status_reason, targets))
     return Gate(passed=all(condition.passed for condition in conditions), conditions=conditions)
 
 
@@ -102,9 +103,17 @@ def _counts(settled: SettledFinding, policy: GatePolicy) -> bool:
     )
 
 
-def _complete(status: AnalysisStatus, reason: str | None) -> GateCondition:
+def _done(targets: Sequence[TargetResult]) -> str:
+    """A spent budget is a bound that was asked for, and nobody should take it for all targets."""
+    left_out = sum(target.not_run_reason == BUDGET_SPENT for target in targets)
+    if not left_out:
+        return "everything that was asked for was done"
+    return f"as far as the budget went: {left_out} of {len(targets)} targets were not begun"
+
+
+def _complete(status: AnalysisStatus, reason: str | None, targets: Sequence[TargetResult]) -> GateCondition:
     complete = status == "finished"
-    explanation = "everything that was asked for was done" if complete else f"the analysis is {status}"
+    explanation = _done(targets) if complete else f"the analysis is {status}"
     if not complete and reason:
         explanation += f": {reason}"
     return GateCondition(name="analysis complete", passed=complete, explanation=explanation)

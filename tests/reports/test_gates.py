@@ -122,6 +122,14 @@ def test_an_incomplete_analysis_fails_with_its_reason_unless_the_policy_allows_i
     assert evaluate([], [], GatePolicy(complete=False), status="partial").passed
 
 
+def test_a_gate_says_how_many_targets_a_spent_budget_left_out() -> None:
+    left_out = target(harness=None, checks=(), not_run_reason="budget spent")
+    gate = evaluate([], [target(), left_out, left_out], GatePolicy())
+    assert gate.passed
+    explanation = condition(gate, "analysis complete").explanation
+    assert explanation == "as far as the budget went: 2 of 3 targets were not begun"
+
+
 def test_a_condition_that_is_switched_off_is_not_in_the_gate() -> None:
     policy = GatePolicy(no_failing_check=False, no_new_error=False, no_new_warning=False)
     gate = evaluate([settled()], [target(checks=(failing(),))], policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
-from services.reports.document import Report
+from services.reports.document import PlanInfo, Report
 from services.reports.formats import Rendering, report_format
 from services.reports.formats.html import prose
 from services.reports.sources import DirectorySources
@@ -91,6 +91,13 @@ def test_it_quotes_the_source_marks_the_place_and_shows_the_evidence(tmp_path: P
     assert "backward raises: returned 2 gradients, expected 1" in text
     assert "constructor unsolved (1)" in text
     assert "rows are never zero: see Norm.forward" in text
+
+
+def test_a_report_says_what_its_budget_left_out() -> None:
+    plan = PlanInfo(budget_s=120.0, planned=5000, run=16, left_out={"budget spent": 4984}, checks=["gradcheck"])
+    text = " ".join(read(report_of().model_copy(update={"plan": plan})).text.split())
+    assert "left out 4984 budget spent (120 s)" in text
+    assert "left out" not in read(report_of()).text
 
 
 def test_an_empty_report_says_so() -> None:
