@@ -126,6 +126,17 @@ def test_what_is_only_a_condition_is_a_flag(module: ModuleType) -> None:
     assert found.recipe.inputs[1] in ("True", "False")
 
 
+def test_a_number_that_says_which_mode_is_one_of_the_modes(module: ModuleType) -> None:
+    found, trials = search(module, "numbered_mode")
+    assert trials == 1
+    assert found.recipe.inputs[1] == "3"
+
+
+def test_what_is_walked_backwards_is_a_list(module: ModuleType) -> None:
+    (parts,) = tensors(module, "backwards", search(module, "backwards")[0])
+    assert isinstance(parts, list | tuple)
+
+
 def test_what_is_called_is_a_function(module: ModuleType) -> None:
     transform, x = tensors(module, "applied", search(module, "applied")[0])
     assert callable(transform)

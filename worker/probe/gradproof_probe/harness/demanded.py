@@ -178,6 +178,8 @@ def _by_use(name: str, use: Parameter, word: Word) -> Argument | str:
         return Argument(name, "tuple", items=tuple(Argument(f"{name}[{index}]") for index in range(min(count, 8))))
     if use.texts and not use.tensor:
         return Argument(name, "literal", text=repr(use.texts[0]))
+    if len({*use.numbers}) > 1 and not use.tensor:
+        return Argument(name, "literal", text=repr(use.numbers[0]))  # a mode that has a number
     if use.tensor or word.axes is not None:
         return TENSOR
     by_name = names.scalar_input(name)

@@ -340,7 +340,7 @@ class Expressions(ReaderBase):
             return _compared(operator, left.value, other)
         if isinstance(left, Parameter):
             self.compared_parameter(left, right)
-        return operations.together(left, right) if form_of(left) is not None and isinstance(left, Form) else UNKNOWN
+        return operations.together(left, right) if isinstance(left, Form) else UNKNOWN
 
     def compared_parameter(self, left: Parameter, right: Any) -> None:
         values = right.values if isinstance(right, Items) else [right]
@@ -349,8 +349,9 @@ class Expressions(ReaderBase):
             for text in known if isinstance(known, list | tuple | set | dict) else [known]:
                 if isinstance(text, str):
                     left.texts.append(text)
-        if isinstance(right, Constant | Size) and number_of(right) is not None:
+        if isinstance(right, Constant | Size) and (number := number_of(right)) is not None:
             left.number += 1
+            left.numbers.append(number)
 
     def of_ifexp(self, node: ast.IfExp, env: dict[str, Any]) -> Any:
         known = truth(self.value(node.test, env))

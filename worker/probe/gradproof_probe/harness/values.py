@@ -83,6 +83,8 @@ class Parameter:
     iterated: int = 0
     texts: list[str] = field(default_factory=list)
     """Strings that it is compared with."""
+    numbers: list[int] = field(default_factory=list)
+    """Integers that it is compared with."""
     kinds: list[type] = field(default_factory=list)
     """Classes that `isinstance` asks for."""
     default: Any = None
