@@ -11,7 +11,7 @@ one when anything does. A fault is *flagged* when a rule speaks of its lines, wh
 counts as silent. With `--static` nothing is run, and only cases with an `expected_static` count.
 
 Prints a table by kind, each miss with what was said instead, and the seconds; writes everything as JSON under
-`benchmarks/results/`.
+`benchmarks/results/`. `--kind innocent` takes the innocent files alone.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def main(arguments: list[str]) -> int:
     innocents = [
         entry
         for entry in entries(asked.directory / "manifest_neg.jsonl")
-        if asked.kind is None and (not asked.only or entry["id"] in asked.only)
+        if asked.kind in (None, "innocent") and (not asked.only or entry["id"] in asked.only)
     ][: asked.limit]
     begun = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
@@ -211,8 +211,8 @@ def main(arguments: list[str]) -> int:
         results += pool.map(lambda entry: score_innocent(entry, asked.directory, static=asked.static), innocents)
     _print(results, time.monotonic() - begun)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    name = "cases-static.json" if asked.static else "cases.json"
-    (RESULTS / name).write_text(json.dumps(results, indent=1))
+    name = "-".join(["cases", *(["static"] if asked.static else []), *([asked.kind] if asked.kind else [])])
+    (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=1))
     return 0
 
 
