@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Final
 
 from analyzer.findings import Region
 from services.reports import harnesses
-from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
+from services.reports.document import CheckInfo, CheckVerdict, FindingInfo, Report, TargetInfo
 from services.reports.environment import environment_facts
 from services.reports.gradient_evidence import GradientEvidence, gradient_evidence
 from services.reports.harnesses import Examples, NotRun
@@ -23,6 +24,7 @@ from services.reports.sources import Sources, excerpt, line_region, region_of
 
 # A cell of a picture is 90 bytes: four pictures of the largest size make a page 1 MB longer, and sixty of 8 by 8.
 _MOST_CELLS = 12_288
+_GRAVITY: Final[tuple[CheckVerdict, ...]] = ("fail", "error", "inconclusive", "pass", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,8 @@ def _target(
     return TargetView(
         info=target,
         anchor=f"target-{number}",
-        checks=checks,
+        # What somebody has to look at comes first, what was not even asked last.
+        checks=tuple(sorted(checks, key=lambda check: _GRAVITY.index(check.info.verdict))),
         cells=tuple(tuple(check for check in checks if check.info.check == column) for column in columns),
         failing=any(check.verdict == "fail" for check in target.checks),
         grade=harnesses.grade_sentence(target.harness) if target.harness is not None else "",

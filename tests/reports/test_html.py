@@ -10,12 +10,12 @@ from services.reports.formats import Rendering, report_format
 from services.reports.formats.html import prose
 from services.reports.sources import DirectorySources
 from services.reports.untrusted import visible
-from tests.reports.samples import HOSTILE_TEXTS, SOURCE, hostile_report, report_of, rich_report
+from tests.reports.samples import HOSTILE_TEXTS, SOURCE, check, hostile_report, report_of, rich_report, target
 
 ALLOWED = {
     *("html", "head", "meta", "title", "style", "body", "main", "header", "section", "article", "footer", "div", "p"),
     *("h1", "h2", "h3", "h4", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td"),
-    *("a", "span", "strong", "code", "pre", "mark", "details", "summary", "br"),
+    *("a", "span", "strong", "code", "pre", "mark", "details", "summary", "br", "wbr"),
     *("svg", "desc", "rect", "text"),
 }
 
@@ -91,6 +91,13 @@ def test_it_quotes_the_source_marks_the_place_and_shows_the_evidence(tmp_path: P
     assert "backward raises: returned 2 gradients, expected 1" in text
     assert "constructor unsolved (1)" in text
     assert "rows are never zero: see Norm.forward" in text
+
+
+def test_of_a_target_comes_first_what_somebody_has_to_look_at() -> None:
+    checks = tuple(check(check=name, verdict=name) for name in ("skipped", "pass", "inconclusive", "fail", "error"))
+    text = read(report_of(targets=(target(checks=checks),))).text
+    places = [text.rindex(f"{name} on cpu") for name in ("fail", "error", "inconclusive", "pass", "skipped")]
+    assert places == sorted(places)
 
 
 def test_a_report_says_what_its_budget_left_out() -> None:
