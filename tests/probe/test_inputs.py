@@ -137,6 +137,13 @@ def test_what_is_walked_backwards_is_a_list(module: ModuleType) -> None:
     assert isinstance(parts, list | tuple)
 
 
+def test_embeddings_have_classes_of_several_rows(module: ModuleType) -> None:
+    rows, labels = tensors(module, "apart", search(module, "apart")[0])
+    assert rows.shape == (len(labels), rows.shape[-1])
+    assert not labels.is_floating_point()
+    assert min(torch.bincount(labels)) >= 2
+
+
 def test_what_is_called_is_a_function(module: ModuleType) -> None:
     transform, x = tensors(module, "applied", search(module, "applied")[0])
     assert callable(transform)

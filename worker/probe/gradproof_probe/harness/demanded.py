@@ -16,6 +16,7 @@ from gradproof_probe.harness.axes import Axis, Form, Sizes
 from gradproof_probe.harness.demand import demands
 from gradproof_probe.harness.docstrings import Word, annotated_axes, form_of_axes, words
 from gradproof_probe.harness.graphs import as_graph
+from gradproof_probe.harness.labelled import as_labelled_rows
 from gradproof_probe.harness.structured import TENSOR, annotations_of, by_annotation, function_of_arity
 from gradproof_probe.harness.values import Parameter
 
@@ -103,8 +104,16 @@ def read_call(
         if slot.is_tensor and dtype and slot.argument.kind == "float":
             slot.argument = replace(slot.argument, kind=dtype)  # type: ignore[arg-type]
     as_graph(slots)
+    as_labelled_rows(slots, _names_of_all(function))
     by_source = any(slot.use is not None and slot.use.says_something for slot in slots)
     return Reading(slots, by_source, by_words)
+
+
+def _names_of_all(function: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
 
 
 def _agree(form: Form, said: Form) -> bool:
