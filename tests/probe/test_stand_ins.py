@@ -62,6 +62,17 @@ class Windowed(torch.nn.Module):
         return x.tanh() * self.window_size
 
 
+class Turned(torch.nn.Module):
+    def __init__(self, angle: torch.Tensor) -> None:
+        super().__init__()
+        self.angle = angle
+
+    def forward(self, points: torch.Tensor) -> Any:
+        if not len(self.angle.shape) == 3:
+            raise ValueError("one angle for each point, please")
+        return points.sin() * self.angle.mean()
+
+
 def found(cls: type) -> Recipe:
     module = ModuleType(__name__)
     vars(module).update(globals())
@@ -81,6 +92,10 @@ def test_what_a_call_asks_of_a_kept_argument_is_given_to_the_constructor() -> No
     assert recipe.reason is None
     assert "so that" in recipe.provenance or "self.window_size = " in recipe.provenance, recipe.provenance
     assert recipe.found_by == "guards"
+
+
+def test_a_kept_tensor_has_the_axes_that_a_call_asks_for() -> None:
+    assert found(Turned).constructor == "Turned(angle=torch.rand(2, 2, 2))"
 
 
 def test_a_function_that_is_called_depends_on_all_tensors_it_is_given() -> None:

@@ -162,6 +162,7 @@ class ArgumentValues:
             yield from self._texts(name, usage)
         elif issubclass(annotation, torch.Tensor):
             yield Choice("torch.randn(8, 8)" if not usage.length else f"torch.randn({usage.length})", "names")
+            yield from (Choice(text, "names") for text in ("torch.rand(2)", "torch.rand(2, 2)", "torch.rand(8)"))
         elif annotation is torch.device:
             yield Choice("torch.device('cpu')", "names")
         elif annotation is torch.dtype:

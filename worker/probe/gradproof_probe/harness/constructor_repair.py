@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gradproof_probe.harness.constructors import Constructors
 
 MOST: Final = 14
+_MOST_AXES: Final = 5
 _PER_GUARD: Final = 6
 # By what was raised: values that an argument of another kind would have. Expressions.
 _SEQUENCES: Final = ("(8, 8)", "(1, 1)", "(2, 2, 2)", "[4, 8]")
@@ -89,11 +90,17 @@ class ConstructorRepair:
                     for name, change in zip(kept, answer, strict=True)
                     if name is not None
                     and self.owner.parameter(name) is not None
-                    and (text := self._written(change.value, None)) is not None
+                    and (text := self._kept(change)) is not None
                 }
                 if len(values) == len(answer):
                     said = ", ".join(f"{change.text} {_said(change)}" for change in answer)
                     yield self._with(tree, values), f"{said} for `{guard.text[:120]}`", "guards"
+
+    def _kept(self, change: Change) -> str | None:
+        if not change.text.endswith(".ndim"):
+            return self._written(change.value, None)
+        rank = change.value
+        return f"torch.rand({', '.join(['2'] * rank)})" if isinstance(rank, int) and 0 < rank <= _MOST_AXES else None
 
     def _prefixes(self) -> list[str]:
         """Texts such as `enc_` in the module: keyword arguments by this beginning go to a part of the model."""
@@ -314,8 +321,8 @@ class ConstructorRepair:
 
 
 def kept_argument(change: Change) -> str | None:
-    """`size` where a change asks another value of `self.size`: mostly the constructor's argument of this name."""
-    match = re.fullmatch(r"self\.(\w+)", change.text) if change.relation == "equals" else None
+    """`size` where a change asks another value or rank of `self.size`: mostly the constructor's argument so named."""
+    match = re.fullmatch(r"self\.(\w+?)(?:\.ndim)?", change.text) if change.relation == "equals" else None
     return match[1] if match else None
 
 
