@@ -209,3 +209,12 @@ def test_an_object_grows_by_what_is_read_next() -> None:
     graph = Argument("graph", "object", items=(Argument("nodes", shape=(2, 5)),))
     (changed, _), *_ = frame_changes(scene(by_attribute, graph), spare)
     assert [item.name for item in changed[0].items] == ["nodes", "edge_weight"]
+
+
+def test_a_function_that_is_none_by_default_and_called_is_given() -> None:
+    def transformed(x: Any, transform: Any = None) -> Any:
+        return transform(x)
+
+    function = Argument("transform", "literal", text="torch.tanh", keyword=True)
+    changes = frame_changes(scene(transformed, X), {"transform": function}.get)
+    assert (X, function) in [changed for changed, _ in changes]

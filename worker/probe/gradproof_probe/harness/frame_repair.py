@@ -71,7 +71,7 @@ def _missing(message: str, scene: Scene, spare: Spare) -> Iterator[tuple[Argumen
 
 def _none_given(message: str, scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
     """A parameter at its default None that turns out to be needed."""
-    asked = re.search(r"\bNone\b|implicitly created only for scalar", message)
+    asked = re.search(r"\bNone(?:Type)?\b|implicitly created only for scalar", message)
     if not asked and not isinstance(scene.error, AssertionError | ValueError):
         return
     given = {argument.name for argument in scene.arguments}
