@@ -94,7 +94,7 @@ def test_the_report_page_shows_verdict_grid_source_evidence_and_repro(
     assert page.get_by_role("heading", level=1).inner_text() == "Failed"
     assert page.title().startswith("Failed")
     grid = page.locator("table.grid")
-    assert [cell.inner_text() for cell in grid.locator("tbody td").all()] == ["fail", "pass", "skipped"]
+    assert [cell.inner_text() for cell in grid.locator("tbody td").all()] == ["C", "fail", "pass", "skipped"]
     assert page.locator("article.finding mark").first.inner_text() == "x / x.norm()"
     grid.get_by_role("link", name="fail").click()
     check_block = page.locator(".check:target")
