@@ -110,7 +110,7 @@ def compare(report: Json, faults: tuple[Fault, ...]) -> Comparison:
     surplus = [
         f"{claim['path']}:{claim['start_line']} {claim['rule']} {claim['name']}: {claim['message']}"
         for claim in claims
-        if not any(_spans(claim, fault) for fault in faults)
+        if not any(_spans(claim, fault) or _is_run_into(claim, fault) for fault in faults)
     ]
     surplus += [
         f"{target['path']}:{target['line']} {target['name']} fails {check['check']}: {check['summary']}"
@@ -130,6 +130,11 @@ def _failures(report: Json) -> Iterator[tuple[Json, Json]]:
 def _spans(claim: Json, fault: Fault) -> bool:
     same_place = claim["path"] == fault.path and claim["start_line"] <= fault.line <= claim["end_line"]
     return bool(same_place and claim["rule"] == fault.rule)
+
+
+def _is_run_into(claim: Json, fault: Fault) -> bool:
+    """Whether the claim is that of the failing check which finds the fault."""
+    return claim["rule"] == fault.check and bool({*claim["evidence"].get("targets", ())} & {*fault.targets})
 
 
 def _shows(target: Json, check: Json, fault: Fault) -> bool:

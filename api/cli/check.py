@@ -152,7 +152,7 @@ def check(
     ),
     stdin_filename: str = typer.Option("", help="With -: the file that stdin stands for. Nothing is run."),
     cache: bool = typer.Option(
-        True, "--cache/--no-cache", help="--no-cache: read every file and run every target, also those that have not changed."
+        True, "--cache/--no-cache", help="--no-cache: read and run everything, also what has not changed."
     ),
     python: Path | None = typer.Option(None, help="The Python that runs the code; it needs torch."),
     sandbox: bool = typer.Option(

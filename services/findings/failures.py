@@ -15,6 +15,7 @@ from typing import Final
 
 from analyzer.findings import Confidence, Finding, Region, Severity
 from services.checks.plan import CHECKS
+from services.findings.aims import AIMS
 from services.findings.model import SettledFinding, Settlement, TargetResult
 from services.reports.document import CheckInfo, TriageState
 from services.reports.gradient_evidence import gradient_evidence
@@ -142,7 +143,18 @@ def _tells(item: SettledFinding, fault: _Fault) -> bool:
     same = (evidence.get("target"), evidence.get("check")) == (fault.target.declaration.name, fault.check.check)
     is_main = fault.check.path is None or (fault.path, fault.line) == (fault.check.path, fault.check.line)
     # A check that was aimed at several findings names the place of one: it is the story of each that it confirmed.
-    return near if not same else near or is_main
+    return near or (same and is_main) or _explains(item, fault)
+
+
+def _explains(item: SettledFinding, fault: _Fault) -> bool:
+    """Whether the finding, confirmed inside the target, is of the kind that makes the target fail like this.
+
+    gradcheck sees a whole target and can often name no better line than its first. `nan_gradient` names where each
+    value was born: there two places are two faults.
+    """
+    region, declaration, aim = item.finding.region, fault.target.declaration, AIMS.get(item.finding.rule)
+    inside = region.path == declaration.path and declaration.line <= region.start_line <= declaration.end_line
+    return inside and aim is not None and fault.cause in aim.causes and fault.check.check != "nan_gradient"
 
 
 def _with_checks(settlement: Settlement, faults: Iterable[_Fault]) -> Settlement:

@@ -211,6 +211,13 @@ def region_of(place: Placed) -> Region:
     return Region(place.path, place.start_line, place.start_column, place.end_line, place.end_column, place.cell or 0)
 
 
+def shown_region(sources: Sources, place: Placed) -> Region:
+    """The same, and the whole line for a place that has no columns: that of a failing check."""
+    region = region_of(place)
+    has_columns = (region.start_line, region.start_column) != (region.end_line, region.end_column)
+    return region if has_columns or region.cell else line_region(sources, region.path, region.start_line)
+
+
 def file_region(sources: Sources, region: Region) -> Region:
     """The same place for readers that know files only: a line of a cell is a whole line of the notebook's file."""
     if not region.cell:

@@ -20,7 +20,7 @@ from services.reports.environment import environment_facts
 from services.reports.gradient_evidence import GradientEvidence, gradient_evidence
 from services.reports.harnesses import Examples, NotRun
 from services.reports.jacobian_picture import jacobian_picture
-from services.reports.sources import Sources, excerpt, line_region, region_of
+from services.reports.sources import Sources, excerpt, line_region, shown_region
 
 # A cell of a picture is 90 bytes: four pictures of the largest size make a page 1 MB longer, and sixty of 8 by 8.
 _MOST_CELLS = 12_288
@@ -130,7 +130,7 @@ def _finding(number: int, finding: FindingInfo, report: Report, sources: Sources
     return FindingView(
         info=finding,
         anchor=f"finding-{number}",
-        lines=_marked(sources, region_of(finding)),
+        lines=_marked(sources, shown_region(sources, finding)),
         evidence=_rows({key: value for key, value in finding.evidence.items() if key != "numbers"}),
         grade=harnesses.grade_sentence(harness) if harness is not None else "",
     )

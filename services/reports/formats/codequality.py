@@ -12,7 +12,7 @@ from collections import Counter
 from analyzer.findings import Region
 from services.reports.document import FindingInfo, Report
 from services.reports.formats.base import Rendering, ReportFormat
-from services.reports.sources import file_region, region_of
+from services.reports.sources import file_region, shown_region
 from services.reports.stories import rule_findings, untold_failures
 from services.reports.untrusted import one_line
 
@@ -35,7 +35,7 @@ class CodeQualityFormat(ReportFormat):
                 "severity": _severity(finding),
                 "location": {
                     "path": finding.path,
-                    "lines": _lines(file_region(rendering.sources, region_of(finding))),
+                    "lines": _lines(file_region(rendering.sources, shown_region(rendering.sources, finding))),
                 },
             }
             for finding in rule_findings(report)

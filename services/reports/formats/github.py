@@ -15,7 +15,7 @@ from services.reports import harnesses
 from services.reports.document import CheckInfo, FindingInfo, Report, TargetInfo
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
-from services.reports.sources import Sources, file_region, line_region, region_of
+from services.reports.sources import Sources, file_region, line_region, shown_region
 from services.reports.stories import rule_findings, untold_failures
 from services.reports.untrusted import one_line, shorten, visible
 
@@ -72,7 +72,7 @@ def _finding(finding: FindingInfo, sources: Sources) -> _Annotation:
         said += f"\n{finding.verdict.replace('_', ' ')}: {finding.verdict_reason}"
     return _Annotation(
         level=_LEVELS[severity],
-        region=file_region(sources, region_of(finding)),
+        region=file_region(sources, shown_region(sources, finding)),
         place=finding.place,
         title=f"{finding.rule} {finding.name}",
         message=f"cell {finding.cell}, line {finding.start_line}: {said}" if finding.cell else said,

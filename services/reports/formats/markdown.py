@@ -15,7 +15,7 @@ from services.reports.document import CheckInfo, FindingInfo, Harness, Report, T
 from services.reports.environment import environment_facts
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
-from services.reports.sources import QuotedLine, excerpt, region_of
+from services.reports.sources import QuotedLine, excerpt, shown_region
 from services.reports.stories import rule_findings
 from services.reports.untrusted import one_line, shorten, visible
 
@@ -130,7 +130,7 @@ def _finding(finding: FindingInfo, harness: Harness | None, rendering: Rendering
         "",
         text(finding.message),
     ]
-    quoted = excerpt(rendering.sources, region_of(finding))
+    quoted = excerpt(rendering.sources, shown_region(rendering.sources, finding))
     if quoted:
         lines += ["", block(_numbered(quoted), "python")]
     lines += ["", f"{text(finding.verdict_reason)} [Why]({_address(finding.explanation_url)})"]

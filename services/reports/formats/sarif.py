@@ -24,7 +24,7 @@ from services.reports.document import CheckInfo, FindingInfo, Harness, RelatedIn
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.rulebook import Entry, entry
-from services.reports.sources import Sources, file_region, line_region, region_of
+from services.reports.sources import Sources, file_region, line_region, region_of, shown_region
 from services.reports.stories import rule_findings, untold_failures
 from services.reports.untrusted import shorten, visible
 
@@ -156,7 +156,7 @@ def _finding(finding: FindingInfo, run: Json, seen: Counter[str], sources: Sourc
         "message": {"text": _text(f"{where}{finding.message} [{finding.verdict.replace('_', ' ')}]")},
         "locations": [
             {
-                "physicalLocation": _place(file_region(sources, region_of(finding))),
+                "physicalLocation": _place(file_region(sources, shown_region(sources, finding))),
                 "logicalLocations": [{"fullyQualifiedName": visible(finding.symbol) or visible(finding.path)}],
             }
         ],

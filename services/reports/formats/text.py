@@ -19,7 +19,17 @@ from services.reports.environment import environment_facts
 from services.reports.formats.base import Rendering, ReportFormat
 from services.reports.gradient_evidence import gradient_evidence
 from services.reports.harnesses import NotRun
-from services.reports.sources import QuotedLine, Sources, cut, excerpt, line_region, lines_around, region_of, shifted
+from services.reports.sources import (
+    QuotedLine,
+    Sources,
+    cut,
+    excerpt,
+    line_region,
+    lines_around,
+    region_of,
+    shifted,
+    shown_region,
+)
 from services.reports.stories import rule_findings
 from services.reports.untrusted import one_line, shorten, visible
 
@@ -148,7 +158,7 @@ class _Writer:
 
     def path(self, finding: FindingInfo, style: str) -> Iterable[str]:
         """The place with what explains it: related places of the same lines of sight in one excerpt, others behind."""
-        region = region_of(finding)
+        region = shown_region(self.sources, finding)
         notes = [_Note(line, style) for line in excerpt(self.sources, region, longest=_WHOLE)]
         elsewhere: list[RelatedInfo] = []
         for related in finding.related:
