@@ -65,6 +65,20 @@ def test_a_finding_and_a_failure_at_its_place_are_one_story() -> None:
     assert told.settlement.evidence["checks"] == [{"target": "pkg.a:Square", "check": "gradcheck", "device": "cpu"}]
 
 
+def test_a_check_that_sees_the_whole_target_is_the_story_of_a_finding_of_its_kind_inside_it() -> None:
+    """gradcheck names the first line of a target where it can name no better one."""
+    inside = failing(path="pkg/a.py", line=13)
+    first_line = target().declaration.line
+    raises = Diagnosis(cause="backward_raises", text="the backward raises")
+    raising = at_line(first_line, check="gradgradcheck", diagnosis=raises)
+    settled = settle([arity()], [target(checks=(inside,))])
+    targets = [target(checks=(raising,))]
+    assert [item.finding.rule for item in with_failures(settled, targets)] == [arity().rule]
+    not_finite = Diagnosis(cause="nan_gradient", text="not finite")
+    other = at_line(first_line, check="gradgradcheck", diagnosis=not_finite)
+    assert len(with_failures(settled, [target(checks=(other,))])) == 2
+
+
 def test_each_further_birth_of_a_nan_is_an_entry_at_its_own_line() -> None:
     birth = {"operation": "sqrt", "path": "pkg/a.py", "line": 20, "phase": "backward", "value": "nan"}
     evidence = {"also": [{"birth": birth, "input": "all zeros"}, {"birth": "nonsense"}, 3]}
