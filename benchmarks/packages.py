@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 # Models, layers and losses of many kinds, written by many hands: 6,292 Python files, 2.5 million lines.
@@ -84,18 +84,18 @@ UNSEEN_DEPENDENCIES = [
 
 
 def environment(directory: Path, dependencies: list[str] = DEPENDENCIES) -> Path:
-    """An interpreter with torch as it is here and the dependencies of what is surveyed; wheels only.
+    """An interpreter with the torch of this machine and the dependencies of what is surveyed; wheels only.
 
-    Without their own dependencies, so that nothing brings another torch.
+    Without their own dependencies, so that nothing brings another torch. Torch is installed and not only pointed at:
+    the sandbox shows an interpreter's own directories and nothing that they lead to.
     """
     python = directory / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
         place = next(directory.glob("lib/python*/site-packages"))
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
-        subprocess.run([*command, "--target", str(place), *dependencies], check=True)
-        # Last, so that what is installed here is found before what this machine has.
-        (place / "zz_torch.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", str(place)]
+        subprocess.run([*command, f"torch=={version('torch').partition('+')[0]}"], check=True)
+        subprocess.run([*command, "--no-deps", *dependencies], check=True)
     return python
 
 
