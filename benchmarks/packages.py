@@ -52,7 +52,8 @@ SURVEYED: dict[str, tuple[str, ...]] = {
 # What these packages import beside torch, numpy and pillow; torchvision and compiled extensions are left out, as they
 # are missing on many machines too.
 DEPENDENCIES = [
-    *("accelerate", "aiohappyeyeballs", "aiohttp", "aiosignal", "axial-positional-embedding", "charset-normalizer"),
+    *("accelerate", "aiohappyeyeballs", "aiohttp", "aiosignal", "attrs", "axial-positional-embedding", "certifi"),
+    *("charset-normalizer", "idna"),
     *("colt5-attention", "einops", "einx", "ema-pytorch", "filelock", "frozendict", "frozenlist", "fsspec"),
     *("huggingface-hub", "hyper-connections", "jaxtyping", "joblib", "kornia-rs", "lightning-utilities", "linformer"),
     *("local-attention", "loguru", "multidict", "numpy", "opt-einsum", "opt-einsum-fx", "packaging", "pillow"),
