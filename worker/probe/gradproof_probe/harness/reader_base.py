@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import time
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -35,8 +36,8 @@ def plain_function(function: Any) -> types.FunctionType | None:
     return function if isinstance(function, types.FunctionType) else None
 
 
-class ReaderBase:
-    """State of one reading. What is declared here is defined by the class that derives from it."""
+class ReaderBase(ABC):
+    """State of one reading, and what its parts call of each other: each is defined by one of them."""
 
     def __init__(self) -> None:
         self.nodes = 0
@@ -51,23 +52,29 @@ class ReaderBase:
         if self.nodes > NODES or (self.nodes % 64 == 0 and time.monotonic() > self.deadline):
             raise TooMuchError
 
+    @abstractmethod
     def block(self, body: Sequence[ast.stmt], env: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Read statements in order; `ReturnedError` carries what they return."""
 
+    @abstractmethod
     def bind(self, target: ast.expr, value: Any, env: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Give what stands left of an assignment its value."""
 
+    @abstractmethod
     def iterate(self, value: Any, most: int) -> list[Any]:
-        raise NotImplementedError
+        """The first items of what is looped over."""
 
+    @abstractmethod
     def value(self, node: ast.expr | None, env: dict[str, Any]) -> Any:
-        raise NotImplementedError
+        """What an expression is."""
 
+    @abstractmethod
     def call(self, function: Any, args: list[Any], named: dict[str, Any]) -> Any:
-        raise NotImplementedError
+        """What calling something gives."""
 
+    @abstractmethod
     def run(self, function: Any, env: dict[str, Any]) -> Any:
-        raise NotImplementedError
+        """What a function gives for the names in `env`."""
 
 
 class Inner:

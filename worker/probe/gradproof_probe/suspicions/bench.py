@@ -24,7 +24,7 @@ from gradproof_probe.nan_search.constructions import GIVEN, Construction, constr
 from gradproof_probe.nan_search.subject import Inputs
 from gradproof_probe.seeding import reseed
 from gradproof_probe.suspicions.instrument import watching
-from gradproof_probe.suspicions.suspect import Suspect
+from gradproof_probe.suspicions.suspect import Answer, Suspect, not_reached
 from gradproof_probe.trees import tensors, transform
 
 Change = Callable[[Built], None]
@@ -73,6 +73,20 @@ class Bench:
 
     def watching(self, suspect: Suspect, watch: Callable[[str, Any], Any], *, rebind: str = "") -> Any:
         return watching(self.source_root, suspect, watch, rebind=rebind)
+
+    def unreached(self, suspect: Suspect) -> Answer | None:
+        """That no call comes to the line of a suspicion, at the ordinary inputs; None if one does."""
+        came: list[str] = []
+
+        def watch(role: str, value: Any) -> Any:
+            came.append(role)
+            return value
+
+        with self.watching(suspect, watch):
+            seen = self.call(backward=False)
+        if "before" in came:
+            return None
+        return not_reached(f"no call came to this line{': ' + seen.words if seen.error else ''}")
 
     def constructed(self, *, dtype: torch.dtype = torch.float32) -> torch.nn.Module | None:
         """A new instance; None if the target is no module. Raises `ExpressionError`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -29,17 +29,8 @@ class GraphBreak:
     """GP501 to GP505, GP507."""
 
     def settle(self, bench: Bench, suspect: Suspect) -> Answer:
-        calls: list[int] = []
-
-        def watch(role: str, value: Any) -> Any:
-            if role == "before":
-                calls.append(1)
-            return value
-
-        with bench.watching(suspect, watch):
-            seen = bench.call(backward=False)
-        if not calls:
-            return not_reached(f"no call came to this line{': ' + seen.words if seen.error else ''}")
+        if (unreached := bench.unreached(suspect)) is not None:
+            return unreached
         breaks = _Breaks()
         try:
             built = bench.built()

@@ -22,17 +22,8 @@ class Recomputed:
     """GP801 to GP807."""
 
     def settle(self, bench: Bench, suspect: Suspect) -> Answer:
-        calls: list[int] = []
-
-        def watch(role: str, value: Any) -> Any:
-            if role == "before":
-                calls.append(1)
-            return value
-
-        with bench.watching(suspect, watch):
-            bench.call(backward=False)
-        if not calls:
-            return not_reached("no call came to this line")
+        if (unreached := bench.unreached(suspect)) is not None:
+            return unreached
         used: list[int] = []
         for steps in (1, 2):
             # Two steps: state that the recomputation moves shows in the next call.
