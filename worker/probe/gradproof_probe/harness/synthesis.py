@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -23,6 +24,7 @@ from gradproof_probe.importing import NotRunnableError, Resolved, describe_error
 from gradproof_probe.request import Declared, Mined
 
 CONSTRUCTIONS: Final = 40
+CallWith = Callable[[Search, torch.nn.Module, Candidate], Found | None]
 
 
 def find_recipe(
@@ -48,12 +50,17 @@ def find_recipe(
 
 def _runnable(search: Search, declared: Declared | None, mined: Sequence[Mined]) -> Recipe:
     if declared is not None:
-        return _declared(search, declared)
-    for captured in mined:
-        recipe = _mined(search, captured)
-        if recipe is not None:
-            return recipe
-    found = _module(search) if search.resolved.target.kind == "module" else CallSearch(search, None, Start()).run()
+        try:
+            return _declared(search, declared)
+        except NotRunnableError:
+            if not _lacks_a_part(search.resolved, declared):
+                raise
+    else:
+        for captured in mined:
+            recipe = _mined(search, captured)
+            if recipe is not None:
+                return recipe
+    found = _searched(search, declared)
     for stage in FALLBACKS:
         found = found or search.fallbacks.get(stage)
     if found is not None and found.trial.stage == "no_gradient":
@@ -62,6 +69,34 @@ def _runnable(search: Search, declared: Declared | None, mined: Sequence[Mined])
         search.routes = found.routes
         return found.recipe
     raise _unsolved(search)
+
+
+def _lacks_a_part(resolved: Resolved, declared: Declared) -> bool:
+    """Whether the constructor or the inputs are left for us to find."""
+    return not declared.inputs or (resolved.target.kind == "module" and declared.constructor is None)
+
+
+def _searched(search: Search, declared: Declared | None) -> Found | None:
+    """What nobody declared is looked for; what was declared of it stays as it is.
+
+    Raises `NotRunnableError` where the declared part can't be evaluated.
+    """
+    if search.resolved.target.kind != "module":
+        return CallSearch(search, None, Start()).run()
+    if declared is None:
+        return _module(search, _with_inputs)
+    try:
+        if declared.constructor is None:
+            make_inputs(search.resolved, declared.inputs, seed=search.seed)
+            return _module(search, partial(_with_declared_inputs, declared))
+        instance = construct(search.resolved, declared.constructor, seed=search.seed)
+    except ExpressionError as error:
+        what = "constructor" if error.part == "constructor" else "inputs"
+        raise NotRunnableError(f"{what} unsolved", f"declared in {declared.provenance}: {error}") from error
+    assert instance is not None
+    search.constructed = True
+    said = f"constructor declared in {declared.provenance}"
+    return CallSearch(search, instance, Start(declared.constructor, said, "declared")).run()
 
 
 def _without_gradient(search: Search, found: Found) -> Recipe:
@@ -142,8 +177,8 @@ def _build(search: Search, recipe: Recipe) -> Built:
     return Built(caller(search.resolved, instance), args, kwargs, instance)
 
 
-def _module(search: Search) -> Found | None:
-    """Constructors in order; the first with which inputs are found wins."""
+def _module(search: Search, call: CallWith) -> Found | None:
+    """Constructors in order; the first with which the module can be called wins."""
     resolved = search.resolved
     constructors = Constructors.of(resolved)
     large: list[tuple[Candidate, torch.nn.Module]] = []
@@ -175,17 +210,33 @@ def _module(search: Search) -> Found | None:
         if is_too_large(instance):
             large.append((candidate, instance))
             continue
-        found = _with_inputs(search, instance, candidate)
+        found = call(search, instance, candidate)
         if found is not None:
             return found
         if search.misused is not None:
             constructors.misused(candidate, search.misused)
             search.misused = None
     for candidate, instance in large[:1]:
-        if not search.is_used_up() and (found := _with_inputs(search, instance, candidate)) is not None:
+        if not search.is_used_up() and (found := call(search, instance, candidate)) is not None:
             return found
     return None
 
 
 def _with_inputs(search: Search, instance: torch.nn.Module, candidate: Candidate) -> Found | None:
     return CallSearch(search, instance, Start(candidate.expression, candidate.provenance, candidate.found_by)).run()
+
+
+def _with_declared_inputs(
+    declared: Declared, search: Search, instance: torch.nn.Module, candidate: Candidate
+) -> Found | None:
+    said = f"{candidate.provenance}; inputs declared in {declared.provenance}"
+    recipe = Recipe("synthesised", "C", candidate.expression, declared.inputs, said, found_by=candidate.found_by)
+    args, kwargs = make_inputs(search.resolved, declared.inputs, seed=search.seed)
+    built = Built(caller(search.resolved, instance), args, kwargs, instance)
+    trial = attempt(built, seed=search.seed, seconds=TRIAL_S)
+    if trial.stage in ("ok", "fault"):
+        return Found(recipe, trial)
+    search.input_error = trial.error or search.input_error
+    if trial.stage in FALLBACKS:
+        search.fallbacks.setdefault(trial.stage, Found(recipe, trial))
+    return None
