@@ -217,6 +217,27 @@ def test_a_callable_can_be_searched_without_a_repository() -> None:
     assert search(module["safe_lengths"], (torch.randn(3, 4),)).worst is None
 
 
+@pytest.mark.parametrize(
+    ("fell_back", "suspected", "failing"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_values_that_were_fallen_back_to_are_left_where_there_is_a_suspicion(
+    fell_back: bool, suspected: bool, failing: bool
+) -> None:
+    module: dict[str, Any] = runpy.run_path(str(FIXTURES / "singular.py"))
+    suspicion = asked("brighter", kind="function", inputs=(), line=line_of("x.pow(gamma)"), singular_set="< 0")
+    report = search(
+        module["brighter"],
+        (torch.rand(3, 4), 1.3),
+        hypotheses=suspicion["hypotheses"] if suspected else (),
+        source_root=FIXTURES,
+        fell_back=fell_back,
+    )
+    assert (report.worst is not None) is failing
+    assert [item["outcome"] for item in report.hypotheses] == (
+        ["confirmed" if failing else "not_reproduced"] if suspected else []
+    )
+
+
 @pytest.mark.parametrize("job", ["lengths", "PaddedAttention", "OwnRoot", "asked rescaled"])
 def test_the_script_shows_the_fault_with_torch_and_the_repository_alone(
     spoken: Spoken, job: str, tmp_path: Path

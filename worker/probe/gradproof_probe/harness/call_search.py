@@ -25,7 +25,15 @@ from gradproof_probe.harness.frame_repair import frame_changes
 from gradproof_probe.harness.guards import guard_changes
 from gradproof_probe.harness.initial import given_parameters, starting_arguments
 from gradproof_probe.harness.raised_conditions import guards
-from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, make_inputs, names_of
+from gradproof_probe.harness.recipe import (
+    FALLBACK_VALUES,
+    Built,
+    ExpressionError,
+    Recipe,
+    caller,
+    make_inputs,
+    names_of,
+)
 from gradproof_probe.harness.refusals import refusal
 from gradproof_probe.harness.scene import Scene
 from gradproof_probe.harness.shapes import layer_hints, saved_names, source_hints
@@ -315,7 +323,8 @@ class CallSearch:
         if trial.stage == "not_finite":
             # Finite outputs with a gradient that isn't are a finding: other values would hide it.
             for values in OTHER_VALUES if not trial.finite else ():
-                self._push(_all_with(current.arguments, values), current, f"values: {values}", "values", trial.progress)
+                why = f"{FALLBACK_VALUES}{values}"
+                self._push(_all_with(current.arguments, values), current, why, "values", trial.progress)
             return
         if trial.stage != "no_gradient":
             return

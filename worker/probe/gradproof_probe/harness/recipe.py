@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 
@@ -17,6 +17,8 @@ from gradproof_probe.seeding import reseed
 
 Source = Literal["declared", "mined", "synthesised"]
 Grade = Literal["A", "B", "C"]
+# How the provenance names values that were fallen back to because ordinary ones gave nothing finite.
+FALLBACK_VALUES: Final = "values: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Recipe:
     found_by: str = "names"
     variants: tuple[Variant, ...] = ()
     code: str = ""
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the values are ours, and no word of the author's: ordinary ones gave nothing finite."""
+        return self.source == "synthesised" and FALLBACK_VALUES in self.provenance
 
     def to_wire(self) -> dict[str, Any]:
         return {

@@ -81,13 +81,15 @@ def search(
     source_root: Path | None = None,
     names: Sequence[str] = (),
     declared: bool = False,
+    fell_back: bool = False,
     seed: int = 0,
     deadline: float | None = None,
 ) -> NanReport:
     """Look for inputs at which `call` gives values or gradients that are not finite.
 
     `module` holds the parameters, if `call` is one. `source_root` is what lines are named in. `declared`: the inputs
-    are known to be what the function is for, so that NaN at them is a fault whatever its reason.
+    are known to be what the function is for, so that NaN at them is a fault whatever its reason. `fell_back`: ordinary
+    values were not finite and others were taken, so that the sets they lie in are nobody's word where there is suspicion.
     Never raises for a fault of the call. Global generators are seeded before each call, and not put back.
     """
     inputs = Inputs(list(args), dict(kwargs or {}), tuple(names))
@@ -99,10 +101,10 @@ def search(
     root = source_root or Path("/")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of much that is tried here on purpose
-        _Searcher(report, inputs, known, root, until, declared=declared).run(subject)
+        _Searcher(report, inputs, known, root, until, declared=declared, fell_back=fell_back).run(subject)
         half = subject.in_dtype(torch.float16) if any(item.low_precision for item in known) else None
         if report.outcome == "searched" and half is not None:
-            _Searcher(report, inputs, known, root, until, declared=False).run(half)
+            _Searcher(report, inputs, known, root, until, declared=False, fell_back=fell_back).run(half)
     for item in known:
         if item.outcome == "not_reproduced" and not report.complete:
             item.outcome = "not_reached"  # the search was cut short: it can't say that it missed
@@ -125,6 +127,7 @@ class _Searcher:
         until: float,
         *,
         declared: bool,
+        fell_back: bool,
     ) -> None:
         self._report = report
         self._given = inputs
@@ -132,6 +135,7 @@ class _Searcher:
         self._root = source_root
         self._until = until
         self._declared = declared
+        self._fell_back = fell_back
         self._watched = 0
         self._seen: set[tuple[Any, ...]] = set()
         self._failed: set[tuple[Any, ...]] = set()
@@ -190,7 +194,10 @@ class _Searcher:
     def _try(self, construction: Construction) -> bool:
         """Whether all is finite there; None of it if the call refuses the input. A fault is added to the report."""
         inputs = construction.build(self._given)
-        if inputs is None or left(self._ordinary, inputs) is not None:
+        if inputs is None:
+            return False
+        outside = left(self._ordinary, inputs) is not None
+        if outside and not (self._fell_back and self._hypotheses):
             return False
         self._report.tried += 1
         if self._hypotheses:
@@ -202,15 +209,15 @@ class _Searcher:
             return False
         if not self._is_bad(evaluation):
             return True
-        return not self._explain(construction, inputs)
+        return not self._explain(construction, inputs, only_asked=outside)
 
     @staticmethod
     def _is_bad(evaluation: Evaluation) -> bool:
         evaluation.differentiate()
         return not evaluation.finite_outputs or bool(evaluation.bad_leaves())
 
-    def _explain(self, construction: Construction, inputs: Inputs) -> bool:
-        """Whether something that wasn't meant is not finite there."""
+    def _explain(self, construction: Construction, inputs: Inputs, *, only_asked: bool = False) -> bool:
+        """Whether something that wasn't meant is not finite there. `only_asked`: what no finding names is left alone."""
         if self._watched >= (_MOST_WATCHED_FOR_SUSPICIONS if self._hypotheses else _MOST_WATCHED):
             return True
         watched = watch(self._subject, inputs, self._root)
@@ -223,12 +230,15 @@ class _Searcher:
         for birth in births[:_MOST_BIRTHS]:
             if (birth.phase, birth.operation, birth.place) in self._failed:
                 continue
+            asked = self._asked(birth, construction)
+            if only_asked and not asked:
+                continue
             fault = self._judge.judge(
                 inputs,
                 watched.evaluation,
                 birth,
                 construction,
-                asked=self._asked(birth, construction),
+                asked=asked,
                 known=self._known(watched.evaluation, birth),
             )
             self._add(fault)
@@ -279,12 +289,13 @@ class _Searcher:
             self._descend_to(inputs, goal)
 
     def _descend_to(self, inputs: Inputs, goal: Goal) -> None:
+        anywhere = self._fell_back and bool(about(self._hypotheses, goal.place))
         reached, distance = descend(
             self._subject,
             inputs,
             goal,
             self._root,
-            lambda made, evaluation: self._is_bad(evaluation) and left(self._ordinary, made) is None,
+            lambda made, evaluation: self._is_bad(evaluation) and (anywhere or left(self._ordinary, made) is None),
             self._more,
         )
         for item in about(self._hypotheses, goal.place):
@@ -297,7 +308,7 @@ class _Searcher:
             self._naturalness(reached),
             _literal_edits(reached),
         )
-        self._explain(construction, reached)
+        self._explain(construction, reached, only_asked=anywhere)
 
     def _naturalness(self, inputs: Inputs) -> Naturalness:
         """Of an input that was found: extreme by its size, tuned if the fault is gone when it's moved a little."""
