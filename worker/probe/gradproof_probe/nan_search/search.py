@@ -89,7 +89,7 @@ def search(
 
     `module` holds the parameters, if `call` is one. `source_root` is what lines are named in. `declared`: the inputs
     are known to be what the function is for, so that NaN at them is a fault whatever its reason. `fell_back`: ordinary
-    values were not finite and others were taken, so that the sets they lie in are nobody's word where there is suspicion.
+    values were not finite and others were taken: a suspicion is then tried outside of the sets that these lie in too.
     Never raises for a fault of the call. Global generators are seeded before each call, and not put back.
     """
     inputs = Inputs(list(args), dict(kwargs or {}), tuple(names))
@@ -217,7 +217,7 @@ class _Searcher:
         return not evaluation.finite_outputs or bool(evaluation.bad_leaves())
 
     def _explain(self, construction: Construction, inputs: Inputs, *, only_asked: bool = False) -> bool:
-        """Whether something that wasn't meant is not finite there. `only_asked`: what no finding names is left alone."""
+        """Whether something that wasn't meant is not finite there; `only_asked` leaves alone what no finding names."""
         if self._watched >= (_MOST_WATCHED_FOR_SUSPICIONS if self._hypotheses else _MOST_WATCHED):
             return True
         watched = watch(self._subject, inputs, self._root)
