@@ -40,11 +40,12 @@ class NanGradient(Check):
             "at 0 is the caller's business and no fault, nor is an infinity that the code writes down itself, a value "
             "that is beyond the largest number, and what torch defines as NaN (the mean of nothing, a loss whose "
             "labels are all ignored). Made-up inputs stay in the sets that the ordinary ones lie in: probabilities, "
-            "distributions, unit vectors, zeros and ones; but where we fell back to such values because ordinary ones "
-            "were not finite, a suspicion is tried outside of them too. What a docstring says is not finite, or the "
-            "code warns of, is no fault either. A value that has to be tuned to the last bit never fails: where a finding named "
-            "the operation it is `inconclusive`. `pass` means that everything tried was finite but for these; the "
-            "evidence says how much was tried, and how near each suspected operand came to its singular set."
+            "distributions, unit vectors, zeros and ones; but where we fell back to such values because ordinary ones"
+            " were not finite, a suspicion is tried outside of them too. What a docstring says is not finite, or the "
+            "code warns of, is no fault either. A value that has to be tuned to the last bit never fails: where a "
+            "finding named the operation it is `inconclusive`. `pass` means that everything tried was finite but for "
+            "these; the evidence says how much was tried, and how near each suspected operand came to its singular "
+            "set."
         ),
     )
 
