@@ -36,6 +36,12 @@ def closures_of(snapshot: SnapshotOutline, wanted: Iterable[str]) -> Mapping[str
     return found
 
 
+def files_loaded_by(snapshot: SnapshotOutline, outlines: Iterable[Outline]) -> list[str]:
+    """The files of the snapshot that these load themselves, with the packages around them."""
+    files = _Files(snapshot)
+    return list(dict.fromkeys(path for outline in outlines for path in files.loaded(outline.path)))
+
+
 class _Files:
     """Which files of the snapshot a file needs."""
 

@@ -14,6 +14,7 @@ from analyzer.cache import ResultCache, SourceFile
 from analyzer.closure import closures_of
 from analyzer.file_analysis import FileResult, Surroundings, analyze_text
 from analyzer.findings import Finding, ImportNote, StaticAnalysis, Suppression
+from analyzer.imported_outlines import imported_outlines
 from analyzer.modules import ModuleLayout
 from analyzer.options import DEFAULT_OPTIONS, AnalyzerOptions
 from analyzer.outline import Outline
@@ -35,10 +36,13 @@ def analyze_files(
     processes: int = 1,
     cache: Path | None = None,
     beside: Sequence[str] = (),
+    follow_imports: bool = True,
 ) -> StaticAnalysis:
     """Analyses files of a snapshot; `paths` are relative to `root`, with forward slashes. Never raises for a file.
 
-    `beside`: the other files of the snapshot, which tell what is a package and may hold helpers.
+    `beside`: the other files of the snapshot, which tell what is a package and may hold helpers. `follow_imports`:
+    those of them that are imported are read too (5 ms each), so that targets and what they rest on are known wholly;
+    findings don't need it.
     `processes`: how many may read at the same time; the result does not depend on it. `cache`: a directory where
     results are kept from one run to the next.
     """
@@ -52,7 +56,12 @@ def analyze_files(
                 results = {path: outcome.result for path, outcome in _outcomes(reader, distinct, processes)}
             else:
                 results = _read_with_cache(ResultCache(cache, options), reader, distinct, processes)
-            return _joined([results[path] for path in distinct], distinct, reader.paths)
+            read = [results[path] for path in distinct]
+            known = [result.outline for result in read if result.outline is not None]
+            imported = (
+                imported_outlines(root, known, reader.paths, max_bytes=options.max_bytes) if follow_imports else ()
+            )
+            return _joined(read, distinct, reader.paths, imported)
     finally:
         reader.package.release()
 
@@ -119,7 +128,9 @@ def analyze_source(
         reader.package.release()
 
 
-def _joined(results: Sequence[FileResult], paths: Sequence[str], snapshot: Sequence[str]) -> StaticAnalysis:
+def _joined(
+    results: Sequence[FileResult], paths: Sequence[str], snapshot: Sequence[str], imported: Sequence[Outline] = ()
+) -> StaticAnalysis:
     findings: list[Finding] = []
     suppressed: list[Suppression] = []
     outlines: list[Outline] = []
@@ -128,8 +139,8 @@ def _joined(results: Sequence[FileResult], paths: Sequence[str], snapshot: Seque
         suppressed.extend(result.suppressed)
         if result.outline is not None:
             outlines.append(result.outline)
-    together = SnapshotOutline(outlines, snapshot)
-    targets = targets_of(together)
+    together = SnapshotOutline([*outlines, *imported], snapshot)
+    targets = targets_of(together, set(paths))
     return StaticAnalysis(
         findings=tuple(findings),
         suppressed=tuple(suppressed),

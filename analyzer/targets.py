@@ -7,7 +7,7 @@ decide whether a target will run: that is for the probe to find out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -50,20 +50,20 @@ def declare_targets(root: Path, paths: Sequence[str]) -> tuple[TargetDeclaration
     return targets_of(SnapshotOutline(outlines, paths))
 
 
-def targets_of(snapshot: SnapshotOutline) -> tuple[TargetDeclaration, ...]:
-    """The targets of a snapshot, those that are not eligible among them."""
-    return _Targets(snapshot).declared()
+def targets_of(snapshot: SnapshotOutline, within: Set[str] | None = None) -> tuple[TargetDeclaration, ...]:
+    """The targets of a snapshot, those that are not eligible among them; `within` these files only."""
+    return _Targets(snapshot).declared(within)
 
 
 class _Targets:
     def __init__(self, snapshot: SnapshotOutline) -> None:
         self._snapshot = snapshot
 
-    def declared(self) -> tuple[TargetDeclaration, ...]:
+    def declared(self, within: Set[str] | None) -> tuple[TargetDeclaration, ...]:
         # Of several definitions of one name the last one holds.
         found: dict[str, TargetDeclaration] = {}
         for outline in self._snapshot.outlines:
-            if not may_hold_targets(outline.path):
+            if not may_hold_targets(outline.path) or (within is not None and outline.path not in within):
                 continue
             for item in outline.classes:
                 kind, why_not = self._class(outline, item)

@@ -129,6 +129,7 @@ def _fixed(path: Path, rules: Sequence[str], *, unsafe: bool) -> Iterator[tuple[
             options=AnalyzerOptions(rules=selection.rules),
             processes=os.cpu_count() or 1,
             beside=place.names,
+            follow_imports=False,
         )
     )
     with_fixes = sorted({finding.region.path for finding in found.findings if finding.fix.safety is not FixSafety.NONE})

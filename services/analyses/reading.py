@@ -70,7 +70,8 @@ def read_files(
         options=AnalyzerOptions(rules=selection.rules),
         processes=reading.processes,
         cache=reading.cache,
-        beside=selected,
+        beside=modules,
+        follow_imports=not options.static_only,
     )
     outcome = outcome_of(selection.applied(analysis), configuration)
     return with_declared(outcome, Undiscovered(root, modules, configuration, analysis.targets))

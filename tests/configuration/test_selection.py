@@ -164,3 +164,14 @@ def test_the_page_names_every_key_and_its_example_is_valid(tmp_path: Path) -> No
         for name, field in table.model_fields.items():
             assert f"`{name}`" in page or f".{name}]" in page
             assert field.description or f".{name}]" in page
+
+
+def test_a_target_is_imported_from_where_a_script_outside_of_include_imports_it(root: Path) -> None:
+    (root / "train.py").write_text("from extra.deep.b import f\n")
+    (root / "extra/deep/b.py").write_text("from extra.deep.own import Base\n\nclass Layer(Base):\n    pass\n")
+    (root / "extra/deep/own.py").write_text(
+        "from torch import nn\n\nclass Base(nn.Module):\n    def forward(self, x):\n        return x\n"
+    )
+    (root / "gradproof.toml").write_text('include = ["extra/deep/b.py"]\n')
+    (target,) = read_snapshot(root, AnalysisOptions()).analysis.targets
+    assert (target.name, target.import_root, target.eligible) == ("extra.deep.b:Layer", "", True)
