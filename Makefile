@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen precision fuzz real-functions gradient-cases mutants examples clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-service precision fuzz real-functions gradient-cases mutants examples clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ survey: $(STAMP) ## zero-configuration rates on real packages (PACKAGES="vit-pyt
 
 bench-static: $(STAMP) ## the analyzer against ast, libcst and two linters on the same files (ARGS=--scaling)
 	$(BIN)/python -m benchmarks.static_speed $(ARGS) $(PACKAGES)
+
+bench-service: $(STAMP) ## whole packages through the service: minutes, targets, findings, memory (ARGS="--budget 5")
+	$(BIN)/python -m benchmarks.end_to_end $(PACKAGES) $(ARGS)
 
 precision: $(STAMP) ## findings per rule on ten packages, and a random sample to judge (ARGS="--seed 2 --count 50")
 	$(BIN)/python -m benchmarks.precision $(ARGS) $(PACKAGES)
