@@ -300,6 +300,8 @@ def test_what_is_not_made_of_constant_sizes_is_left_alone(expression: str) -> No
         ("the points with shape :math:`(*, 3)`.", 1, True, ((-1, 3),)),
         ("an image [B x 3 x H x W]", 4, False, ((-3, 3),)),
         ("rgb image of shape `(B, 3, H, W)`", 4, False, ((-3, 3),)),
+        ("(FloatTensor): n x num_classes", 2, False, ()),
+        ("points of shape batch x n x 3", 3, False, ((-1, 3),)),
     ],
 )
 def test_shapes_in_words_are_read(text: str, axes: int, is_open: bool, sizes: tuple[Any, ...]) -> None:
@@ -308,7 +310,10 @@ def test_shapes_in_words_are_read(text: str, axes: int, is_open: bool, sizes: tu
     assert (shape.axes, shape.is_open, shape.sizes) == (axes, is_open, sizes)
 
 
-@pytest.mark.parametrize("text", ["(float, optional): the rate", "a pair (int, int)", "the input", "default (None)"])
+@pytest.mark.parametrize(
+    "text",
+    ["(float, optional): the rate", "a pair (int, int)", "the input", "default (None)", "moves the tensor x along y"],
+)
 def test_types_in_brackets_are_no_shapes(text: str) -> None:
     assert shape_in(text) is None
 

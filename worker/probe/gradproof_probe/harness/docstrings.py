@@ -18,6 +18,13 @@ _SHAPE: Final = re.compile(rf"[\[(]\s*({_AXIS}(?:\s*[,x\u00d7]\s*{_AXIS})*)\s*,?
 _WORDS: Final = re.compile(
     r"shape|size|dims?\b|tensor|math|array|batch|matrix|of\b|vector|map|image|points?", re.IGNORECASE
 )
+_CROSSED_WORDS: Final = re.compile(
+    r"(?:^|:|\b(?:shape|size|dimensions?|tensor|matrix|of)\b)[\s:=(\[]*"
+    r"((?:[A-Za-z_]\w*|\d+)(?:\s[x\u00d7]\s(?:[A-Za-z_]\w*|\d+)){1,5})\b"
+)
+_PROSE: Final = frozenset(
+    ["the", "a", "an", "and", "or", "of", "in", "by", "to", "is", "if", "for", "from", "axis", "along", "has", "its"]
+)
 _NOT_AXES: Final = frozenset(
     [
         "optional",
@@ -163,7 +170,16 @@ def axes_in(text: str) -> tuple[str, ...] | None:
         if _are_axes(axes, text[max(0, match.start() - 60) : match.start()]):
             return axes
     spelled = re.search(r"\b([A-Z]\w{0,2}(?:\s*[x\u00d7]\s*(?:[A-Z]\w{0,2}|\d+)){1,4})\b", text)
-    return tuple(item.strip() for item in re.split(r"[x\u00d7]", spelled[1])) if spelled else None
+    if spelled:
+        return tuple(item.strip() for item in re.split(r"[x\u00d7]", spelled[1]))
+    return crossed_words(text)
+
+
+def crossed_words(text: str) -> tuple[str, ...] | None:
+    """`n x num_classes`, where a description begins or a shape is spoken of; words of prose stand around an x too."""
+    found = _CROSSED_WORDS.search(text)
+    axes = tuple(re.split(r"\s[x\u00d7]\s", found[1])) if found else ()
+    return axes if axes and not _PROSE.intersection(axis.lower() for axis in axes) else None
 
 
 def _are_axes(axes: tuple[str, ...], before: str) -> bool:

@@ -20,6 +20,7 @@ from torch import nn
 from gradproof_probe.harness.any_rank import integer_of, source_tree
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.demand import demands
+from gradproof_probe.harness.docstrings import crossed_words
 from gradproof_probe.harness.rewriting import WrittenTensor
 from gradproof_probe.harness.shapes import source_hints
 from gradproof_probe.importing import Resolved
@@ -325,7 +326,8 @@ def shape_in(text: str) -> WrittenShape | None:
     if crossed is not None:
         items = re.split(r"\s?[x\u00d7]\s?", crossed[1])
         return WrittenShape(len(items), is_open=False, sizes=_sizes_of(items))
-    return None
+    words = crossed_words(text)
+    return WrittenShape(len(words), is_open=False, sizes=_sizes_of(list(words))) if words else None
 
 
 def _sizes_of(items: list[str]) -> tuple[tuple[int, int], ...]:
