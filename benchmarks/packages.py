@@ -76,11 +76,21 @@ UNSEEN: dict[str, tuple[str, ...]] = {
     "smplx": (),
     "lerobot": (),
 }
+# With what they import in their turn, as pip resolves it, but for what torch brings itself.
 UNSEEN_DEPENDENCIES = [
-    *("accelerate", "av", "catalogue", "cloudpickle", "curated-tokenizers", "datasets", "deepdiff", "diffusers"),
-    *("draccus", "einops", "fsspec", "gymnasium", "hoptorch", "huggingface-hub", "imageio", "jsonlines"),
-    *("lightning-utilities", "opencv-python-headless", "packaging", "pyserial", "pyvers", "pyyaml", "tensordict"),
-    *("termcolor", "tokenizers", "torchmetrics", "tqdm", "typing-extensions", "wandb"),
+    *("accelerate", "annotated-types", "anyio", "attrs", "av", "cachebox", "catalogue", "certifi"),
+    *("charset-normalizer", "click", "cloudpickle", "curated-tokenizers", "cwevals", "datasets", "deepdiff"),
+    *("diffusers", "dill", "distro", "draccus", "einops", "farama-notifications", "googleapis-common-protos"),
+    *("gymnasium", "h11", "hf-xet", "hoptorch", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface-hub"),
+    *("idna", "imageio", "importlib-metadata", "jsonlines", "lazy-importer", "lightning-utilities", "mergedeep"),
+    *("multiprocess", "mypy-extensions", "numpy", "opencv-python-headless", "opentelemetry-api"),
+    *("opentelemetry-exporter-http-transport", "opentelemetry-exporter-otlp-common"),
+    *("opentelemetry-exporter-otlp-proto-common", "opentelemetry-exporter-otlp-proto-http"),
+    *("opentelemetry-proto", "opentelemetry-sdk", "opentelemetry-semantic-conventions", "orderly-set"),
+    *("packaging", "pandas", "pillow", "platformdirs", "protobuf", "psutil", "pyarrow", "pydantic"),
+    *("pydantic-core", "pyserial", "python-dateutil", "pyvers", "pyyaml", "regex", "requests", "safetensors"),
+    *("sniffio", "tensordict", "termcolor", "tokenizers", "toml", "torchmetrics", "tqdm", "truststore"),
+    *("typing-inspect", "typing-inspection", "tzdata", "urllib3", "wandb", "xxhash", "zipp"),
 ]
 
 
