@@ -15,6 +15,7 @@ FACTORY: Final = "factory"
 NO_FORWARD: Final = "no forward"
 INITIALISER: Final = "initialiser"
 METRIC: Final = "metric"
+NEEDS_FILES: Final = "needs files"
 NO_GRADIENT: Final = "no gradient by design"
 NO_TENSOR: Final = "no tensor result"
 OPTIMIZER: Final = "optimizer"
@@ -22,7 +23,9 @@ OPTIMIZER: Final = "optimizer"
 # How such a verdict came about, where a report says of the others what was tried.
 TOLD_FROM_SOURCE: Final = "told from its source"
 # All of them, in the order in which a person would read them.
-REASONS: Final = (ABSTRACT, DATA_CODE, FACTORY, INITIALISER, METRIC, NO_FORWARD, NO_GRADIENT, NO_TENSOR, OPTIMIZER)
+REASONS: Final = (
+    *(ABSTRACT, DATA_CODE, FACTORY, INITIALISER, METRIC, NEEDS_FILES, NO_FORWARD, NO_GRADIENT, NO_TENSOR, OPTIMIZER),
+)
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _OF_METRICS: Final = frozenset({"accuracy", "auroc", "auc", "fscore", "fbeta", "f1", "recall", "confusion"})

@@ -35,8 +35,8 @@ from services.reports.document import (
 )
 from services.reports.missing import missing_packages
 
-# What the source rules out, and what the probe finds to give nothing to differentiate.
-_NOT_ELIGIBLE = frozenset({*eligibility.REASONS, "no differentiable output"})
+# What the source rules out, and what importing or running it shows to be nothing that could be differentiated.
+_NOT_ELIGIBLE = frozenset({*eligibility.REASONS, "no differentiable output", "not a target after all"})
 # Where a rule is explained when no server is at hand: the page generated from the same docstring.
 _DOCUMENTATION = "docs/rules"
 

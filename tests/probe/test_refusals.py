@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gradproof_probe.harness.synthesis import find_recipe
-from gradproof_probe.importing import NotRunnableError, Resolved
+from gradproof_probe.importing import NotRunnableError, Resolved, import_target
 from gradproof_probe.request import Target
 
 from tests.probe.conftest import FIXTURES
@@ -51,3 +51,50 @@ def test_what_no_class_has_is_no_abstract_class(module: ModuleType) -> None:
 @pytest.mark.parametrize("name", ["through_numpy", "scheduled"])
 def test_what_leaves_torch_has_nothing_to_differentiate(module: ModuleType, name: str) -> None:
     assert refused(module, name).reason == "no differentiable output"
+
+
+def test_a_method_of_its_own_that_only_raises_is_left_to_subclasses(module: ModuleType) -> None:
+    assert refused(module, "Unwritten").reason == "abstract"
+
+
+def test_a_call_that_is_not_implemented_for_these_values_is_unsolved(module: ModuleType) -> None:
+    assert refused(module, "Choosy").reason == "inputs unsolved"
+
+
+def test_a_forward_that_only_hands_on_to_none_is_no_forward(module: ModuleType) -> None:
+    assert refused(module, "Trained").reason == "no forward"
+
+
+def test_a_name_that_none_stands_in_for_names_the_package(module: ModuleType) -> None:
+    error = refused(module, "Tokenised")
+    assert error.reason == "missing dependency"
+    assert "not_installed_anywhere.Tokens" in error.detail
+
+
+def test_a_base_that_object_stands_in_for_names_the_package(module: ModuleType) -> None:
+    target = Target("refusing:Derived", "module", "refusing.py", 1, "", "refusing", "Derived")
+    with pytest.raises(NotRunnableError) as caught:
+        import_target(FIXTURES, target)
+    assert caught.value.reason == "missing dependency"
+    assert "not_installed_anywhere.Pretrained is a base of Derived" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("FromFile", "weights.bin"),
+        ("FromCheckedFile", "AssertionError"),
+        ("Downloaded", "LocalEntryNotFoundError"),
+        ("from_file", "give me another"),
+    ],
+)
+def test_what_ends_at_a_file_that_is_not_there_needs_files(module: ModuleType, name: str, asked: str) -> None:
+    error = refused(module, name)
+    assert error.reason == "needs files"
+    assert asked in error.detail
+
+
+def test_a_file_that_can_be_left_out_is_left_out(module: ModuleType) -> None:
+    target = Target("refusing:FromOptionalFile", "module", "refusing.py", 1, "", "refusing", "FromOptionalFile")
+    found = find_recipe(Resolved(target, module, module.FromOptionalFile), None, seed=0, deadline=time.monotonic() + 60)
+    assert found.constructor is not None

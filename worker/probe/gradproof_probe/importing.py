@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.harness.lost_imports import lost_base
 from gradproof_probe.missing_modules import MissingDependencyError, stand_in_of
 from gradproof_probe.request import Kind, Target
 
@@ -191,19 +192,23 @@ def _confirm_kind(found: Any, target: Target) -> None:
                 top = base.__module__.partition(".")[0]
                 detail = f"{top}{on_pypi(top)} is not installed, and {base.__module__}.{base.__qualname__} is a base"
                 raise NotRunnableError("missing dependency", f"{detail} of {target.qualname}")
+            if isinstance(found, type) and (name := lost_base(found)) is not None:
+                top = name.partition(".")[0]
+                detail = f"{top}{on_pypi(top)} is not installed, and {name} is a base of {target.qualname}"
+                raise NotRunnableError("missing dependency", detail)
             raise NotRunnableError("not a target after all", f"{target.qualname} is no torch.nn.Module class")
         if inspect.isabstract(value):
             names = ", ".join(sorted(value.__abstractmethods__))
             raise NotRunnableError("abstract", f"{target.qualname} leaves abstract: {names}")
         if value.forward is torch.nn.Module.forward:
-            raise NotRunnableError("abstract", f"{target.qualname} defines no forward")
+            raise NotRunnableError("no forward", f"{target.qualname} defines no forward")
         if _only_raises(value.forward):
             raise NotRunnableError("abstract", f"{target.qualname}.forward only raises NotImplementedError")
     elif target.kind == "autograd_function":
         if not (isinstance(found, type) and issubclass(found, torch.autograd.Function)):
             raise NotRunnableError("not a target after all", f"{target.qualname} is no torch.autograd.Function class")
         if value.forward is torch.autograd.Function.forward:
-            raise NotRunnableError("abstract", f"{target.qualname} defines no forward")
+            raise NotRunnableError("no forward", f"{target.qualname} defines no forward")
     elif not callable(found) or isinstance(found, type):
         raise NotRunnableError("not a target after all", f"{target.qualname} is no function")
 

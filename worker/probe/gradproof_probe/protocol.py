@@ -95,6 +95,8 @@ NOT_RUN_REASONS: Final = (
     "name absent after import",
     "not a target after all",
     "abstract",
+    "no forward",
+    "needs files",
     "constructor unsolved",
     "inputs unsolved",
     "no differentiable output",

@@ -76,6 +76,8 @@ class Search:
     suspected: bool = False
     fallbacks: dict[str, Found] = field(default_factory=dict)
     constructor_error: BaseException | None = None
+    wanted_file: BaseException | None = None
+    """A file or a download that isn't there, which a constructor without anything optional asked for."""
     input_error: BaseException | None = None
     furthest: int = -1
     refused: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Errors that say that no other argument would help: something isn't installed, left abstract, or not differentiable.
+"""Errors that say that no other argument would help: not installed, left abstract, not a file here, not differentiable.
 
 Reads the error, the source of the frame that raised it and the target's class; runs nothing.
 """
@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final
 
+from gradproof_probe.harness.lost_imports import lost_name
 from gradproof_probe.harness.objects import attributes_of, classes_of
-from gradproof_probe.harness.sources import tree_of
+from gradproof_probe.harness.sources import function_of, tree_of
+from gradproof_probe.harness.wanted_files import wants_file
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, on_pypi
 from gradproof_probe.missing_modules import MissingDependencyError
 
@@ -36,9 +38,25 @@ def refusal(error: BaseException | None, resolved: Resolved) -> NotRunnableError
         )
     if isinstance(error, AttributeError) and _is_left_to_subclasses(error, resolved):
         return NotRunnableError("abstract", f"{describe_error(error, 200)}: only its subclasses have it")
+    if isinstance(error, NotImplementedError) and (unwritten := _unwritten(error, resolved)) is not None:
+        return unwritten
+    if (lost := lost_name(error)) is not None:
+        top = lost.partition(".")[0]
+        return NotRunnableError("missing dependency", f"{top}{on_pypi(top)} is not installed, and {lost} is needed")
     if _OUTSIDE_TORCH.search(str(error)):
         return NotRunnableError("no differentiable output", describe_error(error, 200))
     return missing_dependency(error)
+
+
+def needs_files(error: BaseException | None, wanted: BaseException | None = None) -> NotRunnableError | None:
+    """Whether a search ended at a file or a download that isn't there.
+
+    `error` is what it ended with, `wanted` the error of this kind that a call without anything optional met.
+    """
+    told = error if error is not None and wants_file(error) else wanted
+    if told is None:
+        return None
+    return NotRunnableError("needs files", f"asks for a file or a download that isn't here: {describe_error(told)}")
 
 
 def missing_dependency(error: BaseException | None) -> NotRunnableError | None:
@@ -88,6 +106,33 @@ def _imported(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
             yield from ((statement.module or "", alias.asname or alias.name) for alias in statement.names)
         elif isinstance(statement, ast.Import):
             yield from ((alias.name, alias.asname or alias.name.partition(".")[0]) for alias in statement.names)
+
+
+def _unwritten(error: NotImplementedError, resolved: Resolved) -> NotRunnableError | None:
+    """A forward that there isn't, or a method of the target itself that does nothing but raise.
+
+    A method that raises for some values and not for others has said something about the values.
+    """
+    cls = resolved.value
+    if not isinstance(cls, type):
+        return None
+    if f'Module [{cls.__name__}] is missing the required "forward" function' in str(error):
+        return NotRunnableError("no forward", f"neither {cls.__qualname__} nor its bases define one")
+    traceback: TracebackType | None = error.__traceback__
+    if traceback is None:
+        return None
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    code = traceback.tb_frame.f_code
+    own = code.co_argcount > 0 and isinstance(traceback.tb_frame.f_locals.get(code.co_varnames[0]), cls)
+    node = function_of(code) if own else None
+    if node is None or any(not _says_nothing(statement) for statement in node.body[:-1]):
+        return None
+    return NotRunnableError("abstract", describe_error(error)) if isinstance(node.body[-1], ast.Raise) else None
+
+
+def _says_nothing(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _is_left_to_subclasses(error: AttributeError, resolved: Resolved) -> bool:

@@ -17,9 +17,10 @@ import torch
 from gradproof_probe.harness.call_search import FALLBACKS, TRIAL_S, CallSearch, Found, Search, Start
 from gradproof_probe.harness.constructors import Candidate, Constructors, is_too_large
 from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, construct, make_inputs
-from gradproof_probe.harness.refusals import refusal
+from gradproof_probe.harness.refusals import needs_files, refusal
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, Trial, TrialTimeoutError, attempt, time_limit
 from gradproof_probe.harness.validation import validate
+from gradproof_probe.harness.wanted_files import is_plainest, wants_file
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error
 from gradproof_probe.request import Declared, Mined
 
@@ -114,22 +115,17 @@ def _unsolved(search: Search) -> NotRunnableError:
     if (search.slow or late) and search.input_error is None:
         return NotRunnableError("timed out", f"every call tried took longer than {TRIAL_S:g} s")
     if search.constructed:
-        error = search.input_error
-        if isinstance(error, NotImplementedError) and _raised_by_source(error, search.resolved):
-            return NotRunnableError("abstract", describe_error(error))
+        error, refused, reason = search.input_error, search.refused, "inputs unsolved"
         said = describe_error(error) if error is not None else "nothing was raised, but nothing ran through"
-        return refusal(search.refused, search.resolved) or NotRunnableError("inputs unsolved", f"last try: {said}")
-    error = search.constructor_error
-    said = describe_error(error) if error is not None else "no constructor could be tried"
-    return refusal(error, search.resolved) or NotRunnableError("constructor unsolved", f"last try: {said}")
-
-
-def _raised_by_source(error: BaseException, resolved: Resolved) -> bool:
-    """torch raises NotImplementedError too, for sizes that it doesn't know."""
-    traceback, last = error.__traceback__, ""
-    while traceback is not None:
-        last, traceback = traceback.tb_frame.f_code.co_filename, traceback.tb_next
-    return last == getattr(resolved.module, "__file__", None) or "site-packages/torch/" not in last
+    else:
+        error = refused = search.constructor_error
+        reason = "constructor unsolved"
+        said = describe_error(error) if error is not None else "no constructor could be tried"
+    return (
+        refusal(refused, search.resolved)
+        or needs_files(error, None if search.constructed else search.wanted_file)
+        or NotRunnableError(reason, f"last try: {said}")
+    )
 
 
 def _declared(search: Search, declared: Declared) -> Recipe:
@@ -203,6 +199,8 @@ def _module(search: Search, call: CallWith) -> Found | None:
                 return Found(replace(recipe, found_by=candidate.found_by), Trial("fault", error.cause))
             if not isinstance(search.constructor_error, ImportError):  # what is tried after it is worse
                 search.constructor_error = error.cause
+            if wants_file(error.cause) and is_plainest(candidate.expression, resolved.value):
+                search.wanted_file = error.cause
             constructors.failed(candidate, error.cause)
             continue
         assert instance is not None
