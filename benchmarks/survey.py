@@ -1,7 +1,7 @@
 """`make survey`: how far Gradproof gets, without configuration, on real packages.
 
     python -m benchmarks.survey [PACKAGE…] [--sample N] [--seed S] [--wheels DIR] [--python EXE] [--no-sandbox]
-                                [--unseen] [--harness-only] [--redeclare] [--rerun]
+                                [--unseen | --unseen-later] [--harness-only] [--redeclare] [--rerun]
 
 Each package is unpacked and given to `gradproof check` as it is. Printed for each: its targets with those that can't
 have a gradient counted apart; those that ran forward and backward by the step that found their harness and by grade;
@@ -11,7 +11,8 @@ Then the sums. A package that fails is told and left out. Everything is written 
 `--sample N`: files are drawn with the seed until they hold N targets. `--harness-only`: with one check that has nothing
 to do on a CPU, so that the time is that of finding harnesses. `--redeclare`: every harness is declared as it was shown,
 and everything is run again: the verdicts should be the same. `--rerun`: again unchanged, and with one changed file:
-which share of targets and time that costs. `--unseen`: the packages that nobody had looked at. Without `--python`, an
+which share of targets and time that costs. `--unseen`, `--unseen-later`: the packages that nobody had looked at, and those
+chosen after the first had shown what was missing. Without `--python`, an
 environment with the dependencies of the packages is built first (network).
 """
 
@@ -33,7 +34,16 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.targets import declare_targets
-from benchmarks.packages import DEPENDENCIES, SURVEYED, UNSEEN, UNSEEN_DEPENDENCIES, environment, unpacked
+from benchmarks.packages import (
+    DEPENDENCIES,
+    SURVEYED,
+    UNSEEN,
+    UNSEEN_DEPENDENCIES,
+    UNSEEN_LATER,
+    UNSEEN_LATER_DEPENDENCIES,
+    environment,
+    unpacked,
+)
 
 RESULTS = Path(__file__).parent / "results"
 GRADPROOF = Path(sys.executable).parent / "gradproof"
@@ -282,14 +292,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--wheels", type=Path, metavar="DIR")
     parser.add_argument("--python", type=Path, metavar="EXE")
-    for flag in ("--unseen", "--no-sandbox", "--harness-only", "--redeclare", "--rerun"):
+    for flag in ("--unseen", "--unseen-later", "--no-sandbox", "--harness-only", "--redeclare", "--rerun"):
         parser.add_argument(flag, action="store_true")
     asked = parser.parse_args(arguments)
-    names = asked.packages or list(UNSEEN if asked.unseen else SURVEYED)
+    known, dependencies, place = _packages(asked)
+    names = asked.packages or list(known)
     RESULTS.mkdir(parents=True, exist_ok=True)
     total, figures, failed = Row(), {}, []
     with tempfile.TemporaryDirectory(prefix="gradproof-survey-") as directory:
-        python = asked.python or _environment(unseen=asked.unseen)
+        python = asked.python or environment(RESULTS / place, dependencies)
         with unpacked(names, asked.wheels) as places:
             for name, place in places.items():
                 paths = asked_paths(name, place, sample=asked.sample, seed=asked.seed)
@@ -306,10 +317,13 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _environment(*, unseen: bool) -> Path:
-    if unseen:
-        return environment(RESULTS / "environment-unseen", UNSEEN_DEPENDENCIES)
-    return environment(RESULTS / "environment", DEPENDENCIES)
+def _packages(asked: argparse.Namespace) -> tuple[dict[str, tuple[str, ...]], list[str], str]:
+    """Which packages are meant, what they import, and the folder of the environment that holds it."""
+    if asked.unseen:
+        return UNSEEN, UNSEEN_DEPENDENCIES, "environment-unseen"
+    if asked.unseen_later:
+        return UNSEEN_LATER, UNSEEN_LATER_DEPENDENCIES, "environment-unseen-later"
+    return SURVEYED, DEPENDENCIES, "environment"
 
 
 def _write(figures: Json) -> None:
