@@ -11,9 +11,9 @@ Then the sums. A package that fails is told and left out. Everything is written 
 `--sample N`: files are drawn with the seed until they hold N targets. `--harness-only`: with one check that has nothing
 to do on a CPU, so that the time is that of finding harnesses. `--redeclare`: every harness is declared as it was shown,
 and everything is run again: the verdicts should be the same. `--rerun`: again unchanged, and with one changed file:
-which share of targets and time that costs. `--unseen`, `--unseen-later`: the packages that nobody had looked at, and those
-chosen after the first had shown what was missing. Without `--python`, an
-environment with the dependencies of the packages is built first (network).
+which share of targets and time that costs. `--unseen`, `--unseen-later`: the packages that nobody had looked at, and
+those that were chosen after the first had shown what was missing. Without `--python`, an environment with the
+dependencies of the packages is built first (network).
 """
 
 from __future__ import annotations
