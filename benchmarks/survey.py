@@ -240,7 +240,8 @@ def rerun(survey: Survey, first_s: float, seed: int) -> Json:
 
 
 def _share(report: Json, seconds: float, first_s: float) -> Json:
-    asked = [target for target in report["targets"] if target["harness"] is not None or target["not_run_reason"]]
+    apart = report["summary"]["targets"].get("not_eligible", {})
+    asked = [target for target in report["targets"] if target["not_run_reason"] not in apart]
     run = sum(not target.get("reused") for target in asked)
     return {
         "run": run,
