@@ -17,6 +17,7 @@ from analyzer.annotations import annotation_names, is_tensor_name
 from analyzer.context import FileContext
 from analyzer.import_effects import NO_EFFECTS, ImportEffects, effects_of
 from analyzer.import_habits import Habit, habits_of
+from analyzer.own_attributes import NO_ATTRIBUTES, OwnAttributes, own_attributes
 from analyzer.references import DefinitionOutline, definitions_of
 from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
 from analyzer.tensor_flow import CREATORS, flow_of, takes_arrays
@@ -56,8 +57,9 @@ _LAYER_HOMES: Final = ("torch.nn.", "torch.nn.parameter.")
 class ClassOutline:
     """A class as others see it. `bases` are dotted names: `.x` is relative to the module, no dot is of this file.
 
-    `unfinished` are methods that only raise NotImplementedError; `builds_layers`: it has a forward and keeps layers or
-    parameters of torch, as a module does; `why_not` is what its own forward says against a gradient.
+    `unfinished` are methods that only raise NotImplementedError, `handed_on` those that only call the same method of
+    the base; `builds_layers`: it has a forward and keeps layers or parameters of torch, as a module does; `why_not` is
+    what its own forward says against a gradient.
     """
 
     qualname: str
@@ -71,6 +73,8 @@ class ClassOutline:
     unfinished: frozenset[str] = frozenset()
     builds_layers: bool = False
     why_not: str = ""
+    handed_on: frozenset[str] = frozenset()
+    attributes: OwnAttributes = NO_ATTRIBUTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +166,14 @@ def _class_outline(file: FileContext, node: ast.ClassDef, prefix: str) -> ClassO
     methods: set[str] = set()
     abstract: set[str] = set()
     unfinished: set[str] = set()
+    handed_on: set[str] = set()
     forward: FunctionNode | None = None
     for statement in node.body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             methods.add(statement.name)
             decorators = {(dotted_name(d) or "").rpartition(".")[2] for d in statement.decorator_list}
+            if _only_hands_on(statement):
+                handed_on.add(statement.name)
             raises = _only_raises(statement)
             if raises:
                 unfinished.add(statement.name)
@@ -190,6 +197,8 @@ def _class_outline(file: FileContext, node: ast.ClassDef, prefix: str) -> ClassO
         unfinished=frozenset(unfinished),
         builds_layers=forward is not None and _builds_layers(file, node),
         why_not=_against_forward(file, forward) if forward is not None and bases else "",
+        handed_on=frozenset(handed_on),
+        attributes=own_attributes(file, node) if bases else NO_ATTRIBUTES,
     )
 
 
@@ -230,6 +239,20 @@ def _only_raises(function: FunctionNode) -> bool:
         return False
     error = body[0].exc
     return dotted_name(error.func if isinstance(error, ast.Call) else error) == "NotImplementedError"
+
+
+def _only_hands_on(function: FunctionNode) -> bool:
+    """Whether a method consists of `return super().same_name(…)`, behind an optional docstring."""
+    body = [statement for statement in function.body if not is_docstring(statement)]
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or not isinstance(body[0].value, ast.Call):
+        return False
+    called = body[0].value.func
+    return (
+        isinstance(called, ast.Attribute)
+        and called.attr == function.name
+        and isinstance(called.value, ast.Call)
+        and terminal_name(called.value.func) == "super"
+    )
 
 
 def _absolute_imports(file: FileContext) -> set[str]:

@@ -32,6 +32,22 @@ _FOREIGN_MODULES = frozenset({"LightningModule", "PreTrainedModel"})
 _WITHOUT_FORWARD = frozenset(
     {"torch.nn.Module", "torch.nn.ModuleList", "torch.nn.ModuleDict", "torch.nn.modules.Module"}
 )
+# Their own forward, if they have one, only says that there is none; other classes of other packages may have one.
+_TEMPLATES = frozenset({"LightningModule", "PreTrainedModel"})
+# Bases that give an object no attribute that a forward would read.
+_BARE_BASES = frozenset({"torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module", "object"})
+_BARE_HOMES = frozenset({"abc", "typing", "typing_extensions"})
+# What every module has; that a class has its own `parameters` doesn't mean that its base has none.
+_OF_EVERY_MODULE = frozenset(
+    {
+        *("training", "parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules"),
+        *("children", "named_children", "state_dict", "load_state_dict", "train", "eval", "to", "to_empty", "apply"),
+        *("register_buffer", "register_parameter", "register_module", "add_module", "get_submodule", "get_parameter"),
+        *("get_buffer", "set_submodule", "requires_grad_", "zero_grad", "type", "float", "double", "half", "bfloat16"),
+        *("cpu", "cuda", "xpu", "ipu", "mtia", "compile", "extra_repr", "share_memory", "forward", "super"),
+        *("get_extra_state", "set_extra_state", "call_super_init", "dump_patches", "T_destination"),
+    }
+)
 _MUST_BE_WRITTEN = frozenset({"forward", "backward"})
 # A function that reaches a differentiable one through more helpers than this is not found out.
 _MOST_ROUNDS: Final = 5
@@ -119,11 +135,10 @@ class _Targets:
             return eligibility.METRIC
         if item.declared_abstract or _abstract_methods(lineage) or self._left_to_others(item, lineage):
             return eligibility.ABSTRACT
-        runs = {"forward", "__call__"} & defined or any(
-            _is_module_class(name) and name not in _WITHOUT_FORWARD for name in outside
-        )
-        if not runs:
+        if not _has_forward(lineage, outside):
             return eligibility.NO_FORWARD
+        if self._lacks_attributes(item, lineage, outside):
+            return eligibility.ABSTRACT
         by_name = next(filter(None, (eligibility.by_name_of_class(cls.qualname) for _, cls in lineage)), "")
         if by_name:
             return by_name
@@ -146,6 +161,39 @@ class _Targets:
             if definition is not None:
                 pending.extend(definition.own)
         return bool(called & holes)
+
+    def _lacks_attributes(self, item: ClassOutline, lineage: list[Place], outside: set[str]) -> bool:
+        """Whether forward reads attributes that only classes derived from this one set."""
+        further = self._further_attributes.get(id(item))
+        if not further or any(ancestor.attributes.is_open for _, ancestor in lineage):
+            return False
+        if not all(map(_is_bare, outside)):
+            return False
+        kept = set[str]().union(*(ancestor.attributes.kept for _, ancestor in lineage))
+        return bool((self._read_by_forward(lineage) & further) - kept - _OF_EVERY_MODULE)
+
+    def _read_by_forward(self, lineage: list[Place]) -> set[str]:
+        """The attributes of `self` that forward, and the methods of its own that it calls, refer to."""
+        read: set[str] = set()
+        pending = ["forward"]
+        while pending:
+            name = pending.pop()
+            place = next((place for place in lineage if name in place[1].methods), None)
+            definition = self._snapshot.definition(place, name) if place is not None else None
+            new = set(definition.own) - read if definition is not None else set[str]()
+            read |= new
+            pending.extend(new)
+        return read
+
+    @cached_property
+    def _further_attributes(self) -> dict[int, set[str]]:
+        """By class: the attributes that classes derived from it set."""
+        table: dict[int, set[str]] = {}
+        for outline in self._snapshot.outlines:
+            for item in outline.classes:
+                for _, ancestor in self._snapshot.lineage((outline, item))[1:]:
+                    table.setdefault(id(ancestor), set()).update(item.attributes.kept)
+        return table
 
     @cached_property
     def _further_methods(self) -> dict[int, set[str]]:
@@ -205,6 +253,21 @@ class _Targets:
 
 def _defined(lineage: Iterable[Place]) -> set[str]:
     return {method for _, item in lineage for method in item.methods}
+
+
+def _has_forward(lineage: Sequence[Place], outside: set[str]) -> bool:
+    """Whether there is a forward that does something: one that only calls its base's is as good as that one."""
+    if any({"forward", "__call__"} & item.methods - item.handed_on for _, item in lineage):
+        return True
+    modules = {name for name in outside if _is_module_class(name)}
+    templates = {name for name in modules if name.rpartition(".")[2] in _TEMPLATES}
+    # A forward may also come from a class that is mixed in.
+    mixed_in = {name for name in outside - modules if not name.endswith("Mixin") and not _is_bare(name)}
+    return bool(modules - templates - _WITHOUT_FORWARD) or bool(templates and mixed_in)
+
+
+def _is_bare(base: str) -> bool:
+    return base in _BARE_BASES or base.partition(".")[0] in _BARE_HOMES
 
 
 def _abstract_methods(lineage: Sequence[Place]) -> set[str]:

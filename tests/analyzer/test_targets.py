@@ -362,3 +362,54 @@ def test_of_two_definitions_of_one_name_the_last_holds(tmp_path: Path) -> None:
 def test_an_expression_of_a_thousand_levels_is_eligible(tmp_path: Path) -> None:
     source = "def f(x: Tensor):\n    return " + "-" * 1500 + "x\n"
     assert declared(tmp_path, {"a.py": HEAD + source}) == {"a:f": TargetKind.FUNCTION}
+
+
+TEMPLATE = (
+    "class Model(nn.Module):\n    embeddings: nn.Module\n"
+    "    def forward(self, x):\n        return self._run(x)\n"
+    "    def _run(self, x):\n        return self.embeddings(x)\n"
+)
+FILLED = (
+    "class Small(Model):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.embeddings = nn.Embedding(4, 4)\n"
+)
+
+
+def test_a_class_whose_forward_reads_what_only_its_subclasses_set_is_abstract(tmp_path: Path) -> None:
+    assert ruled_out(tmp_path, TEMPLATE + FILLED) == {"Model": "abstract"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        TEMPLATE,  # nobody sets it: somebody forgot it, and that is worth a run
+        TEMPLATE.replace("embeddings: nn.Module", "embeddings: nn.Module = nn.Identity()") + FILLED,
+        TEMPLATE + "    def build(self):\n        self.embeddings = nn.Identity()\n" + FILLED,
+        TEMPLATE + "    def build(self):\n        self.add_module('embeddings', nn.Identity())\n" + FILLED,
+        TEMPLATE + "    def build(self, n):\n        setattr(self, n, nn.Identity())\n" + FILLED,
+        TEMPLATE + "    def build(self):\n        fill(self)\n" + FILLED,
+        "@fill\n" + TEMPLATE + FILLED,
+        TEMPLATE.replace("(nn.Module):", "(Elsewhere, nn.Module):", 1) + FILLED,
+        TEMPLATE.replace("return self.e", "return x if not hasattr(self, 'embeddings') else self.e") + FILLED,
+        "class Model(nn.Module):\n    def forward(self, x):\n        return [p * x for p in self.parameters()]\n"
+        "class Small(Model):\n    def parameters(self):\n        return []\n",
+    ],
+)
+def test_what_may_have_its_attributes_another_way_is_to_be_run(tmp_path: Path, source: str) -> None:
+    assert ruled_out(tmp_path, source) == {}
+
+
+HANDS_ON = "    def forward(self, *args, **kwargs):\n        return super().forward(*args, **kwargs)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("class Base(nn.Module):\n" + HANDS_ON + "class M(Base):\n    a = 1\n", "no forward"),
+        ("class Base(nn.ReLU):\n" + HANDS_ON + "class M(Base):\n    a = 1\n", None),
+        ("from lightning import LightningModule\nclass M(LightningModule):\n    a = 1\n", "no forward"),
+        ("from lightning import LightningModule\nfrom b import B\nclass M(LightningModule, B):\n    a = 1\n", None),
+    ],
+)
+def test_a_forward_that_only_calls_its_base_is_as_good_as_that(tmp_path: Path, source: str, reason: str | None) -> None:
+    assert ruled_out(tmp_path, source).get("M") == reason
