@@ -21,6 +21,7 @@ from gradproof_probe.harness.constructor_repair import kept_argument
 from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.demanded import Reading, candidates, read_call
 from gradproof_probe.harness.evidence import Evidence
+from gradproof_probe.harness.fixed_sizes import FixedSizes
 from gradproof_probe.harness.frame_repair import frame_changes
 from gradproof_probe.harness.guards import guard_changes
 from gradproof_probe.harness.initial import given_parameters, starting_arguments
@@ -111,6 +112,9 @@ class _Try:
     start: Arguments = ()
     """What it was before it was repaired."""
 
+    settled: str = ""
+    """Of a step that was taken at once: why, without the steps before it."""
+
 
 def called_function(resolved: Resolved, instance: torch.nn.Module | None) -> Callable[..., Any]:
     if instance is not None:
@@ -141,6 +145,7 @@ class CallSearch:
         self.best = -1
         self.best_at = 0
         self.reading = Reading([])
+        self.fixed_sizes = FixedSizes()
         self._spares: dict[str, Argument] | None = None
 
     def run(self) -> Found | None:
@@ -256,7 +261,8 @@ class CallSearch:
         inputs = tuple(argument.render() for argument in current.arguments)
         try:
             args, kwargs = make_inputs(self.resolved, inputs, seed=search.seed)
-        except ExpressionError:
+        except ExpressionError as refused:
+            self._offer_made_otherwise(current, refused.cause)
             return None
         trial = attempt(Built(self.call, args, kwargs, self.instance), seed=search.seed, seconds=TRIAL_S)
         recipe = Recipe(
@@ -282,17 +288,22 @@ class CallSearch:
             self._offer_repairs(current, trial)
         return None
 
-    def _push(self, arguments: Arguments, current: _Try, why: str, found_by: str, progress: int) -> None:
+    def _push(
+        self, arguments: Arguments, current: _Try, why: str, found_by: str, progress: int, *, at_once: bool = False
+    ) -> None:
+        """`at_once`: a step of a search of its own, which counts as no repair and goes before all that came as far."""
         if not self._is_new(arguments):
             return
+        settled = (current.settled or current.why) if at_once else ""
         made = _Try(
             arguments,
-            "; ".join(filter(None, (current.why, why))),
+            "; ".join(filter(None, (settled or current.why, why))),
             costlier(current.found_by, found_by),
-            current.depth + 1,
+            current.depth + (not at_once),
             current.start or current.arguments,
+            settled,
         )
-        heapq.heappush(self.heap, ((-progress, made.depth), len(self.seen), made))
+        heapq.heappush(self.heap, ((-progress, -1 if at_once else made.depth), len(self.seen), made))
 
     def _offer_repairs(self, current: _Try, trial: Trial) -> None:
         search, error = self.search, trial.error
@@ -303,6 +314,8 @@ class CallSearch:
             search.refused = error
         if is_about_stand_in(error, self.start.constructor) or (self.instance is not None and _is_about_kept(error)):
             search.misused = error
+        for changed, why in self.fixed_sizes.changes(str(error)[:4000], current.arguments):
+            self._push(changed, current, why, "repair", trial.progress, at_once=True)
         if current.depth >= DEPTH:
             return
         scene = Scene(error, current.arguments, trial.args, trial.kwargs)
@@ -316,6 +329,12 @@ class CallSearch:
         except Exception:
             # Live objects of the submitted code may behave in any way when they are looked at.
             return
+
+    def _offer_made_otherwise(self, current: _Try, error: BaseException) -> None:
+        """The class of an argument refused what it was given: only its message helps, nothing was called yet."""
+        scene = Scene(error, current.arguments)
+        for changed, why in islice(frame_changes(scene, self._spare) if current.depth < DEPTH else (), REPAIRS):
+            self._push(changed, current, why, "repair", 0)
 
     def _offer_others(self, current: _Try, trial: Trial) -> None:
         """It ran, but values are not finite or have no gradient: other values, other kinds, more arguments."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -298,11 +298,16 @@ def _with_sizes(slots: Sequence[Slot], rank: int, sizes: Sizes) -> Arguments:
     flat = [slot for slot in _flat(slots) if slot.is_tensor]
     reference = next((slot for slot in flat if slot.form.rank is not None and slot.argument.kind == "float"), None)
     shapes: dict[int, tuple[int, ...]] = {}
-    for slot in sorted(flat, key=lambda slot: slot.form.rank is None):
-        if slot.form.rank is not None:
+    masks = [slot for slot in flat[1:] if slot.form.rank is not None and slot.argument.kind == "bool"]
+    for slot in sorted(flat, key=lambda slot: (slot in masks, slot.form.rank is None)):
+        if slot in masks:
+            shapes[id(slot)] = _of_mask(slot, flat, shapes[id(flat[0])], sizes)
+        elif slot.form.rank is not None:
             shapes[id(slot)] = _sized(slot.form, slot.form.rank, sizes, {})
         elif slot.argument.kind == "float" and reference is not None and slot.is_open:
             shapes[id(slot)] = shapes[id(reference)]
+        elif (other := _of_same_vocabulary(slot, flat, shapes)) is not None:
+            shapes[id(slot)] = shapes[id(other)]
         else:
             own = max(rank, slot.form.least_rank)
             if slot.argument.kind in ("int", "bool") and slot is not flat[0] and slot.is_open:
@@ -312,6 +317,25 @@ def _with_sizes(slots: Sequence[Slot], rank: int, sizes: Sizes) -> Arguments:
             else:
                 shapes[id(slot)] = _sized(slot.form, own, sizes, shared)
     return tuple(_made(slot, shapes) for slot in slots)
+
+
+def _of_mask(slot: Slot, flat: Sequence[Slot], first: tuple[int, ...], sizes: Sizes) -> tuple[int, ...]:
+    """What is masked is the first tensor: axes of which nothing else is known are as long as its leading ones."""
+    rank = slot.form.rank or 0
+    elsewhere = {id(axis.root()) for other in flat if other is not slot for axis in other.form.axes.values()}
+    shape = list(_sized(slot.form, rank, sizes, {}))
+    for index in range(min(rank, len(first)) if rank <= len(first) else 0):
+        root = slot.form.axis(index).root()
+        if root.size is None and not root.parts and id(root) not in elsewhere:
+            shape[index] = first[index]
+    return tuple(shape)
+
+
+def _of_same_vocabulary(slot: Slot, flat: Sequence[Slot], sized: Container[int]) -> Slot | None:
+    """Another tensor of as many tokens: what is embedded in the same table has the same axes, a batch of sequences."""
+    if slot.argument.kind != "int" or not slot.is_open or slot.form.high is None:
+        return None
+    return next((one for one in flat if one.form.high == slot.form.high and id(one) in sized), None)
 
 
 def _sized(

@@ -304,6 +304,20 @@ def _ranks(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
             yield every, f"{rank} axes wanted everywhere"
 
 
+def _alike(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    """One came batched and another not: those of one kind all have the shape of the one with the most axes."""
+    if not re.search(r"[Ff]or (?:un)?batched|the batch number of|both (?:be )?(?:un)?batched", message):
+        return
+    for kind in ("int", "float"):
+        same = [argument for argument in arguments if argument.kind == kind]
+        if len({len(argument.shape) for argument in same}) > 1:
+            shape = max((argument.shape for argument in same), key=len)
+            changed = tuple(
+                a.with_shape(shape) if a.kind == kind and len(a.shape) < len(shape) else a for a in arguments
+            )
+            yield changed, "all are batched"
+
+
 def of_rank(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """The same last axis with other leading axes; a new image is 3 x 16 x 16."""
     last = shape[-1] if shape else WIDTH
@@ -485,4 +499,4 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                 )
 
 
-_RULES: Final = (_expected, _channels, _normalized, _matmul, _ranks, _dtypes, _divisible, _sizes, _kinds)
+_RULES: Final = (_alike, _expected, _channels, _normalized, _matmul, _ranks, _dtypes, _divisible, _sizes, _kinds)

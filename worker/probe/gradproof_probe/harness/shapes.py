@@ -79,7 +79,10 @@ def _hint(layer: nn.Module) -> tuple[list[Shape], int | None] | None:
 def parameter_hints(module: nn.Module) -> list[Shape]:
     """Sizes from the module's own parameters and buffers, where no known layer says one: their last and first axes."""
     found: list[Shape] = []
-    for tensor in [*module.parameters(recurse=False), *module.buffers(recurse=False)][:4]:
+    # The dicts themselves: `parameters` may be overridden, with a signature of its own.
+    for tensor in [*module._parameters.values(), *module._buffers.values()][:4]:
+        if tensor is None:
+            continue
         for size in dict.fromkeys([*tensor.shape[-1:], *tensor.shape[:1]]):
             if size > 1:
                 found += [(3, size), (BATCH, SEQUENCE, size), (BATCH, size, *SIDE)]

@@ -15,6 +15,7 @@ import torch
 
 from gradproof_probe.harness import names
 from gradproof_probe.harness.arguments import Argument
+from gradproof_probe.harness.demand import demands
 from gradproof_probe.harness.values import Parameter
 
 DEPTH: Final = 3  # of classes within classes
@@ -140,7 +141,10 @@ def _instance(name: str, cls: type, use: Parameter, scope: dict[str, Any], depth
             p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         ]
     made = []
-    for field in fields:
+    for field, asked in demands(cls.__init__, None, fields, skip_first=True).items():
+        # What the class itself does with it says more than what others do with what it keeps.
+        if asked.says_something and field not in use.attributes:
+            use.attributes[field] = asked
         inner = by_annotation(field, hints.get(field, Any), use.attribute(field), scope, depth + 1)
         if inner is None:
             text = names.scalar_input(field) or names.constructor_value(field)
