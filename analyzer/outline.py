@@ -21,6 +21,7 @@ from analyzer.own_attributes import NO_ATTRIBUTES, OwnAttributes, own_attributes
 from analyzer.references import DefinitionOutline, definitions_of
 from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
 from analyzer.tensor_flow import CREATORS, flow_of, takes_arrays
+from analyzer.wanted_files import NO_FILES, WantedFiles, wanted_files
 
 _ABSTRACT_BASES = frozenset({"abc.ABC", "typing.Protocol", "typing_extensions.Protocol"})
 _ABSTRACT_DECORATORS = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
@@ -75,6 +76,7 @@ class ClassOutline:
     why_not: str = ""
     handed_on: frozenset[str] = frozenset()
     attributes: OwnAttributes = NO_ATTRIBUTES
+    files: WantedFiles = NO_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +201,7 @@ def _class_outline(file: FileContext, node: ast.ClassDef, prefix: str) -> ClassO
         why_not=_against_forward(file, forward) if forward is not None and bases else "",
         handed_on=frozenset(handed_on),
         attributes=own_attributes(file, node) if bases else NO_ATTRIBUTES,
+        files=wanted_files(file, node) if bases else NO_FILES,
     )
 
 

@@ -18,6 +18,7 @@ from analyzer.findings import TargetDeclaration, TargetKind
 from analyzer.outline import ClassOutline, FunctionOutline, Outline, outline_of
 from analyzer.snapshot import Place, SnapshotOutline
 from analyzer.source import InvalidSyntaxError, UnreadableSourceError, decode, parse
+from analyzer.wanted_files import NO_FILES, handed_on
 
 _MAX_BYTES = 4 * 1024 * 1024
 _NO_TARGETS_IN_DIRECTORIES = frozenset({"test", "tests", "testing", "doc", "docs"})
@@ -133,16 +134,22 @@ class _Targets:
         defined = _defined(lineage)
         if {"update", "compute"} <= defined or any(name.rpartition(".")[2] == "Metric" for name in outside):
             return eligibility.METRIC
-        if item.declared_abstract or _abstract_methods(lineage) or self._left_to_others(item, lineage):
+        if self._is_template(item, lineage, outside):
             return eligibility.ABSTRACT
         if not _has_forward(lineage, outside):
             return eligibility.NO_FORWARD
-        if self._lacks_attributes(item, lineage, outside):
-            return eligibility.ABSTRACT
+        if self._needs_files(lineage):
+            return eligibility.NEEDS_FILES
         by_name = next(filter(None, (eligibility.by_name_of_class(cls.qualname) for _, cls in lineage)), "")
         if by_name:
             return by_name
         return next((cls.why_not for _, cls in lineage if "forward" in cls.methods), "")
+
+    def _is_template(self, item: ClassOutline, lineage: list[Place], outside: set[str]) -> bool:
+        """Whether a class is not meant to be used by itself: other classes derive from it and complete it."""
+        if item.declared_abstract or _abstract_methods(lineage):
+            return True
+        return self._left_to_others(item, lineage) or self._lacks_attributes(item, lineage, outside)
 
     def _left_to_others(self, item: ClassOutline, lineage: list[Place]) -> bool:
         """Whether forward calls a method that only raises, and that classes derived from this one define."""
@@ -171,6 +178,19 @@ class _Targets:
             return False
         kept = set[str]().union(*(ancestor.attributes.kept for _, ancestor in lineage))
         return bool((self._read_by_forward(lineage) & further) - kept - _OF_EVERY_MODULE)
+
+    def _needs_files(self, lineage: list[Place]) -> bool:
+        """Whether no object of a class can be made without a file or a download, its own constructor or a base's."""
+        base, wanted, loads = NO_FILES, frozenset[str](), False
+        for outline, item in reversed(lineage):
+            if "__init__" not in item.methods:
+                continue
+            files = item.files
+            elsewhere = [n for n in files.downloads if self._snapshot.find_class(outline, n.rpartition(".")[0]) is None]
+            loads = bool(elsewhere) or (loads and files.calls_base)
+            wanted = files.paths | (handed_on(files, base, wanted) if files.calls_base else frozenset())
+            base = files
+        return loads or bool(wanted)
 
     def _read_by_forward(self, lineage: list[Place]) -> set[str]:
         """The attributes of `self` that forward, and the methods of its own that it calls, refer to."""

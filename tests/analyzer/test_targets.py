@@ -413,3 +413,68 @@ HANDS_ON = "    def forward(self, *args, **kwargs):\n        return super().forw
 )
 def test_a_forward_that_only_calls_its_base_is_as_good_as_that(tmp_path: Path, source: str, reason: str | None) -> None:
     assert ruled_out(tmp_path, source).get("M") == reason
+
+
+READING = "import os, pickle\nfrom pathlib import Path\nfrom transformers import AutoModel\n"
+
+
+def built_by(parameters: str, *body: str) -> str:
+    """A module with such a constructor."""
+    lines = "".join(f"        {line}\n" for line in ("super().__init__()", *body))
+    forward = "    def forward(self, x):\n        return x * self.w\n"
+    return f"{READING}class M(nn.Module):\n    def __init__(self, {parameters}):\n{lines}{forward}"
+
+
+LOADED = built_by("path, scale=1.0", "self.w = torch.load(os.path.join(path, 'w.pt'))")
+FOLDER = ("if os.path.isdir(path):", "    name = os.path.join(path, 'w')", "else:", "    name = path")
+LAYER = "class L(M):\n    def __init__(self, *args, **kwargs):\n        super().__init__(*args, **kwargs)\n"
+FIXED = "class L(M):\n    def __init__(self, n):\n        super().__init__('weights', n)\n"
+OTHER = "class L(M):\n    def __init__(self, place):\n        super().__init__(path=Path(place) / 'm')\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        (LOADED, {"M"}),
+        (built_by("path", "with open(path, 'rb') as f:", "    self.w = pickle.load(f)"), {"M"}),
+        (built_by("path", *FOLDER, "assert os.path.exists(name), name"), {"M"}),
+        (
+            built_by("path", "self.path = Path(path)", "if not self.path.is_file():", "    raise ValueError(path)"),
+            {"M"},
+        ),
+        (built_by("n", "self.w = AutoModel.from_pretrained('some/model')"), {"M"}),
+        (built_by("name", "self.w = AutoModel.from_pretrained(name)"), {"M"}),
+        (built_by("n", "self.w = torch.hub.load('some/models', model=n)"), {"M"}),
+        (
+            built_by("path", "self.w = self._read(path, 1)")
+            + "    def _read(self, p, n):\n        return np.load(p)\n",
+            {"M"},
+        ),
+        (LOADED + LAYER, {"M", "L"}),
+        (LOADED + OTHER, {"M", "L"}),
+        (LOADED + FIXED, {"M"}),
+    ],
+)
+def test_what_reads_a_file_that_it_is_told_needs_files(tmp_path: Path, source: str, names: set[str]) -> None:
+    assert ruled_out(tmp_path, source) == dict.fromkeys(names, "needs files")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        built_by("path=None", "self.w = 1.0 if path is None else torch.load(path)"),
+        built_by("path, data=None", "if data is None:", "    data = torch.load(path)", "self.w = data"),
+        built_by("n", "self.w = torch.load(Path(__file__).parent / 'w.pt')"),
+        built_by("path", "try:", "    self.w = torch.load(path)", "except OSError:", "    self.w = 1.0"),
+        built_by("path", "if path == 'own':", "    path = OWN", "self.w = torch.load(path)"),
+        built_by("path", "if not os.path.exists(path):", "    os.makedirs(path)", "self.w = 1.0"),
+        built_by("path", "self.w = 1.0", "self.log = open(path, 'w')"),
+        built_by("path", "self.w = 1.0", "if not path:", "    return", "self.w = torch.load(path)"),
+        built_by("path", "self.w = 1.0", "self.later = lambda: torch.load(path)"),
+        built_by("n", "self.w = Local.from_pretrained('some/model')"),
+        built_by("name", "self.w = AutoModel.from_pretrained(None, config=name)"),
+        built_by("repo", "self.w = torch.hub.load(repo, 'm', source='local')"),
+    ],
+)
+def test_what_may_do_without_a_file_is_to_be_run(tmp_path: Path, source: str) -> None:
+    assert ruled_out(tmp_path, source) == {}
