@@ -97,6 +97,8 @@ class ArgumentValues:
         if annotation in (int, float):
             yield from self._mined(name)
             return
+        if annotated and _is_described(annotation):
+            return  # a number in place of what only its class can be
         yield from self._by_text(parameter)
         by_name = constructor_value(name)
         if by_name is not None:
@@ -127,13 +129,16 @@ class ArgumentValues:
         elif origin is type or annotation is type:
             yield from self._classes(arguments[0] if arguments else None, name, usage)
         elif origin is collections.abc.Callable or annotation is collections.abc.Callable:
+            if arguments and arguments[-1] in (int, float):
+                yield Choice("lambda *_: " + ("2" if arguments[-1] is int else "0.5"), "names")
             yield from self.callables(name, usage)
         elif _is_sequence(origin or annotation):
             yield from self._sequence_of(origin or annotation, arguments, name, usage)
         elif _is_mapping(origin or annotation):
+            yield from self._mapping_of(arguments, name, usage)
             yield from self._mapping(name, usage)
-        elif isinstance(annotation, type):
-            yield from self._by_class(annotation, name, usage)
+        elif isinstance(origin or annotation, type):
+            yield from self._by_class(origin or annotation, name, usage)
 
     def _by_arms(self, arms: list[Any], name: str, usage: Usage) -> Iterator[Choice]:
         """The arm that the name's own value fits comes first; the others follow in their order."""
@@ -188,6 +193,13 @@ class ArgumentValues:
             return
         item = items[0] if items else inspect.Parameter.empty
         yield from self._sequences(name, usage, item, "[]" if kind in (list, collections.abc.MutableSequence) else "()")
+
+    def _mapping_of(self, arguments: tuple[Any, ...], name: str, usage: Usage) -> Iterator[Choice]:
+        """Objects of a class by made-up names, where the annotation has them and no key is asked for."""
+        if len(arguments) == 2 and arguments[0] is str and _is_described(arguments[1]) and not usage.keys:
+            item = next((c.expression for c in self._by_annotation(arguments[1], singular(name), Usage())), None)
+            if item is not None:
+                yield Choice(f"{{'first': {item}, 'second': {item}}}", "names")
 
     def _item(self, annotation: Any, name: str, usage: Usage) -> str:
         return next((choice.expression for choice in self._by_annotation(annotation, name, usage)), None) or next(
@@ -391,14 +403,46 @@ def resolved_annotation(parameter: inspect.Parameter, function: Any) -> Any:
     """The annotation as an object where the names in it can be found; the empty mark otherwise."""
     annotation = parameter.annotation
     if isinstance(annotation, str):
-        names = getattr(unwrapped(function), "__globals__", {}) if function is not None else {}
-        try:
-            annotation = eval(annotation, dict(names))
-        except BaseException:
-            return parameter.empty
+        names = dict(getattr(unwrapped(function), "__globals__", {})) if function is not None else {}
+        text, annotation = annotation, _evaluated(annotation, names)
+        if annotation is parameter.empty and "|" in text:
+            # A name that is imported for type checkers only doesn't take the other arms of its union with it.
+            known = [arm for arm in _arms(text) if _evaluated(arm, names) is not parameter.empty]
+            annotation = _evaluated(" | ".join(known), names)
     if isinstance(annotation, typing.ForwardRef | str):
         return parameter.empty
     return annotation
+
+
+def _evaluated(text: str, names: dict[str, Any]) -> Any:
+    try:
+        return eval(text, names)
+    except BaseException:
+        return inspect.Parameter.empty
+
+
+def _arms(annotation: str) -> list[str]:
+    """`int`, `list[int | str]` and `None` of `int | list[int | str] | None`."""
+    try:
+        node = ast.parse(annotation.strip(), mode="eval").body
+    except SyntaxError:
+        return [annotation]
+    arms: list[str] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        arms.insert(0, ast.unparse(node.right))
+        node = node.left
+    return [ast.unparse(node), *arms]
+
+
+def _is_described(annotation: Any) -> bool:
+    """A class of a package, or an optional one: not a number, text, sequence, layer or tensor."""
+    arms = [arm for arm in typing.get_args(annotation) if arm is not type(None)]
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return len(arms) == 1 and _is_described(arms[0])
+    cls = typing.get_origin(annotation) or annotation
+    if not isinstance(cls, type) or cls.__module__.partition(".")[0] in ("builtins", "typing", "collections"):
+        return False
+    return not issubclass(cls, torch.nn.Module | torch.Tensor | str | tuple | int | float)
 
 
 def singular(name: str) -> str:
@@ -416,7 +460,9 @@ def _is_sequence(kind: Any) -> bool:
 
 
 def _is_mapping(kind: Any) -> bool:
-    return kind is dict or (isinstance(kind, type) and issubclass(kind, collections.abc.Mapping))
+    """A mapping of any kind; a package's own class that is one too is made as its constructor says."""
+    own = isinstance(kind, type) and kind.__module__.partition(".")[0] in ("collections", "typing")
+    return kind is dict or (own and issubclass(kind, collections.abc.Mapping))
 
 
 def _tuple(texts: list[str]) -> str:

@@ -32,6 +32,7 @@ MOST: Final = 14
 _MOST_AXES: Final = 5
 _PER_GUARD: Final = 6
 # By what was raised: values that an argument of another kind would have. Expressions.
+_PLACES: Final = frozenset({"device", "dtype", "generator"})  # where and how, not what: their defaults are right
 _SEQUENCES: Final = ("(8, 8)", "(1, 1)", "(2, 2, 2)", "[4, 8]")
 _OBJECTS: Final = ("torch.nn.Linear(8, 8)", "torch.nn.Identity()", "torch.nn.ReLU")
 _TEXTS: Final = ("'relu'", "'mean'", "'none'", "'same'", "'batch'")
@@ -309,7 +310,7 @@ class ConstructorRepair:
     def _by_message(self, error: BaseException, tree: ast.Call) -> Iterator[Changed]:
         given = {item.arg: ast.unparse(item.value) for item in tree.keywords if item.arg}
         names = [known.name for known in self.owner.parameters]
-        suspects = _suspects(error, names) or [name for name in names if name in given]
+        suspects = [n for n in _suspects(error, names) if n not in _PLACES] or [n for n in names if n in given]
         values = _alternatives(error)
         for name in suspects:
             known = self.owner.parameter(name)

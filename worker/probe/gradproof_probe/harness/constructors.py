@@ -7,6 +7,7 @@ target's module, as recipes are.
 
 from __future__ import annotations
 
+import collections.abc
 import heapq
 import inspect
 import re
@@ -28,7 +29,7 @@ from gradproof_probe.harness.constructor_parameters import (
 )
 from gradproof_probe.harness.constructor_repair import ConstructorRepair
 from gradproof_probe.harness.mined_values import calls_of, root_of_package
-from gradproof_probe.harness.names import SHRINKABLE, constructor_value
+from gradproof_probe.harness.names import SHRINKABLE, bounded_arrays, constructor_value
 from gradproof_probe.harness.objects import reference
 from gradproof_probe.harness.raised_conditions import frames_of
 from gradproof_probe.harness.recipe import names_of
@@ -172,6 +173,8 @@ class Constructors:
         weak = any(choice.weak or choice.found_by == "values" for choice in best.values())
         if issubclass(self.cls, tuple | list | dict | str):
             yield from self._mined()  # without arguments it would be empty
+        for bounded in bounded_arrays(known.name for known in self.parameters):
+            yield {**first, **bounded}, "an array by its bounds and shape", "names"
         if not self.required:
             yield {}, "constructor defaults", "defaults"
             yield shrunken, "constructor defaults, large sizes made small", "defaults"
@@ -188,6 +191,9 @@ class Constructors:
             layers = "torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)"
             yield f"{self.name}({layers})", "two layers as its arguments", "names"
         yield from self._alternatives(first)
+        wide = enlarged(self.render(shrunken))
+        if "(" in "".join(first.values()):
+            yield wide, f"constructor arguments by {_said(best)}, widths of 64", found_by
         if not weak:
             yield from self._mined()
         larger = {name: _larger(name, value) for name, value in shrunken.items()}
@@ -235,32 +241,70 @@ class Constructors:
             return []
         shared.building.add(cls)
         try:
-            found = self._first_working(Constructors(cls, name, shared, depth))
+            found = self._working(Constructors(cls, name, shared, depth))
         finally:
             shared.building.discard(cls)
         shared.built[key] = found
         return found
 
-    def _first_working(self, inner: Constructors) -> list[str]:
+    def _working(self, inner: Constructors) -> list[str]:
+        """The first expression that works, and of a description (a config, a space) those of other sizes as well."""
         large: list[str] = []
         for _ in range(NESTED_TRIES):
             candidate = inner.take()
             if candidate is None or self.shared.spent > NESTED_S:
                 break
-            before = time.process_time()
-            try:
-                with time_limit(NESTED_TRY_S):
-                    made = eval(candidate.expression, self.shared.names)
-            except BaseException as error:
+            made, error = self._made(candidate.expression)
+            if error is not None:
                 inner.failed(candidate, error)
-                continue
-            finally:
-                self.shared.spent += time.process_time() - before
-            if isinstance(made, torch.nn.Module) and is_too_large(made):
+            elif isinstance(made, torch.nn.Module) and is_too_large(made):
                 large.append(candidate.expression)
-                continue
-            return [candidate.expression]
+            elif isinstance(made, torch.nn.Module):
+                return [candidate.expression]
+            else:
+                sized = [text for text in inner.sizes() if text == candidate.expression or not self._made(text)[1]]
+                return list(dict.fromkeys((*sized, candidate.expression)))
         return large[:1]
+
+    def _made(self, expression: str) -> tuple[Any, BaseException | None]:
+        before = time.process_time()
+        try:
+            with time_limit(NESTED_TRY_S):
+                return eval(expression, self.shared.names), None
+        except BaseException as error:
+            return None, error
+        finally:
+            self.shared.spent += time.process_time() - before
+
+    def sizes(self) -> list[str]:
+        """A description's expressions by size: small, medium, as it is by default; a vector and an image of bounds.
+
+        What is built of a config by its defaults is the author's whole model: it takes seconds and gigabytes. And a
+        small width may be too small, for half of the width of a head that is to be even, say.
+        """
+        first = {known.name: self.choices(known)[0].expression for known in self.required}
+        bounded = list(bounded_arrays(known.name for known in self.parameters))
+        if bounded:
+            return [self.render({**first, **values}) for values in bounded]
+        small = self.render({**first, **self._small()})
+        listed = [*(self.render(values) for values in self._filled()), small, enlarged(small), self.render(first)]
+        return list(dict.fromkeys(listed))
+
+    def _small(self) -> dict[str, str]:
+        """Small values for large defaults. Half precision counts as large: on a CPU few layers can compute it."""
+        half = {
+            known.name: "torch.float32"
+            for known in self.parameters
+            if known.parameter.default in (torch.bfloat16, torch.float16)
+        }
+        return half | {p.name: value for p in self.parameters if (value := _shrink(p.parameter))}
+
+    def _filled(self) -> Iterator[dict[str, str]]:
+        """What a container holds, where it may be made empty: its first argument that its annotation says."""
+        if issubclass(self.cls, collections.abc.Mapping) and self.parameters and not self.required:
+            choice = self.choices(self.parameters[0])[0]
+            if choice.expression != "{}":
+                yield {self.parameters[0].name: choice.expression}
 
 
 _WIDTH: Final = re.compile(r"dim|width|channels?|features?|embed|size|units|nf$|filters", re.IGNORECASE)
@@ -292,12 +336,19 @@ def _shrink(parameter: inspect.Parameter) -> str | None:
     default = parameter.default
     if default is inspect.Parameter.empty or isinstance(default, bool):
         return None
+    if re.search(r"(^|_)(base|theta)$", parameter.name):
+        return None  # of powers: 10000 is no size
     if isinstance(default, int) and default > 16 and SHRINKABLE.search(parameter.name):
         value = constructor_value(parameter.name)
         return value if value and re.fullmatch(r"\d+", value) else "8"
     if isinstance(default, int) and 2 < default <= 16 and re.search(r"depth|layers|heads$", parameter.name):
         return constructor_value(parameter.name)
     return None
+
+
+def enlarged(expression: str) -> str:
+    """The expression with widths of 64, in all the constructors that it calls: what is divided by heads stays even."""
+    return re.sub(rf"\b(\w*(?:{_WIDTH.pattern})\w*=)(?:8|10|12)(?=[,)])", r"\g<1>64", expression)
 
 
 _LARGER: Final = {"16": "64", "4": "8"}

@@ -7,6 +7,7 @@ as a shape error or a wrong value instead of passing unnoticed. Heads (2) divide
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 BATCH: Final = 2
@@ -83,6 +84,8 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         ),
         (r"act(ivation)?(_fn|_layer|_func)?$|nonlinearity", "torch.nn.Tanh()"),
         (r"norm_?layer|^norm$", "torch.nn.LayerNorm"),
+        (r"^(low|lower|min|minimum)(_?bound|_?val(ue)?)?$", "-1.0"),
+        (r"^(high|upper|max|maximum)(_?bound|_?val(ue)?)?$", "1.0"),
         (r"normalized_?shape|^shape$|^size$", "8"),
         (r"dim|width|channels?|features?|embed|hidden|size|d_model|units|nf$|^c$|^d$|^n$|filters|^ch$", "8"),
         (r"^(num|n|nb)_\w+|_count$", "4"),
@@ -92,9 +95,18 @@ CONSTRUCTOR_VALUES: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
 # What overrides a default: only sizes, and only where the default is larger than the small value.
 SHRINKABLE: Final = re.compile(
     r"dim|width|channels|features|embed|hidden|depth|layers|image|img|resolution|vocab|tokens|mlp|heads?$|planes|"
-    r"num_classes|max_len|seq_len|frames|size",
+    r"num_classes|max_len|seq_len|frames|size|pieces|positions",
     _I,
 )
+
+# Descriptions of arrays by their bounds, shape and type (of what an agent observes, of a sensor): a vector, an image.
+# By the names that a constructor has for these; a type is given only where it has a name for one.
+BOUNDS: Final[tuple[tuple[frozenset[str], str, str], ...]] = (
+    (frozenset({"low", "lower", "minimum"}), "-1.0", "0"),
+    (frozenset({"high", "upper", "maximum"}), "1.0", "255"),
+    (frozenset({"shape"}), "(8,)", "(3, 36, 36)"),
+)
+BYTE_TYPES: Final = ("'uint8'", "torch.uint8")  # as arrays of other libraries name it, and as tensors do
 
 INTEGER_INPUT: Final = re.compile(
     r"^(labels?|targets?|class(es)?|index|indices|idx|ids|input_ids|tokens?|token_ids|positions?|pos_ids|timesteps?|"
@@ -168,6 +180,18 @@ def values_by_name(name: str) -> str:
 def constructor_value(name: str) -> str | None:
     """The usual small value for a constructor parameter of this name, as an expression."""
     return next((value for pattern, value in CONSTRUCTOR_VALUES if pattern.search(name)), None)
+
+
+def bounded_arrays(parameters: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Arguments for a constructor with names for bounds and a shape; none where it lacks one of them."""
+    listed = list(parameters)
+    found = [next((name for name in listed if name in alike), None) for alike, _, _ in BOUNDS]
+    if None in found:
+        return
+    names = [str(name) for name in found]
+    yield dict(zip(names, (vector for _, vector, _ in BOUNDS), strict=True))
+    image = dict(zip(names, (image for _, _, image in BOUNDS), strict=True))
+    yield from ({**image, "dtype": text} for text in BYTE_TYPES) if "dtype" in listed else (image,)
 
 
 def scalar_input(name: str) -> str | None:

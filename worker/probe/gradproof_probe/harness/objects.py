@@ -20,6 +20,7 @@ from gradproof_probe.harness.sources import function_node
 from gradproof_probe.harness.usage import package_modules
 
 MOST_CLASSES: Final = 4  # tried for one parameter: the first that has everything is mostly right
+_MOST_DERIVED: Final = 200  # looked at: classes of a large package that derive from its base
 
 
 def reference(value: Any, names: Mapping[str, Any]) -> str | None:
@@ -102,12 +103,69 @@ def classes_of(package: str) -> tuple[type, ...]:
 
 
 def concrete(cls: type, package: str) -> list[type]:
-    """The class itself, or where it is abstract the classes of the package that derive from it."""
-    has_forward = torch.nn.Module not in cls.__mro__ or getattr(cls, "forward", None) is not torch.nn.Module.forward
-    if not _is_abstract(cls) and has_forward:
+    """The class itself, or where it is a base the classes that derive from it: of the package, else of its own."""
+    if not _is_abstract(cls) and not leaves_to_others(cls):
         return [cls]
     derived = [c for c in classes_of(package) if cls in c.__mro__ and c is not cls and not _is_abstract(c)]
+    if not derived:
+        derived = _simplest(cls, [c for c in _derived(cls) if not _is_abstract(c) and not leaves_to_others(c)])
     return [*derived[:MOST_CLASSES], *(() if _is_abstract(cls) else (cls,))]
+
+
+def leaves_to_others(cls: type) -> bool:
+    """Whether a method or property does nothing but raise NotImplementedError: a base class by its source.
+
+    Of a module only its forward counts: other methods of it are often offered to some of its kind alone.
+    """
+    is_module = torch.nn.Module in cls.__mro__
+    if is_module and getattr(cls, "forward", None) is torch.nn.Module.forward:
+        return True
+    for owner in cls.__mro__:
+        if owner.__module__.partition(".")[0] in ("torch", "builtins", "typing"):
+            continue
+        for name, value in vars(owner).items():
+            if inspect.getattr_static(cls, name, None) is not value or (is_module and name != "forward"):
+                continue
+            function = value.fget if isinstance(value, property) else value
+            node = function_node(function) if isinstance(function, types.FunctionType) else None
+            if node is not None and _only_raises(node.body):
+                return True
+    return False
+
+
+def _only_raises(body: list[ast.stmt]) -> bool:
+    match [statement for statement in body if not isinstance(getattr(statement, "value", None), ast.Constant)]:
+        case [ast.Raise(exc=ast.Name(id="NotImplementedError") | ast.Call(func=ast.Name(id="NotImplementedError")))]:
+            return True
+    return False
+
+
+def _derived(cls: type) -> list[type]:
+    """The loaded classes of the class's own package that derive from it, in the order in which they were defined."""
+    top = cls.__module__.partition(".")[0]
+    found: dict[type, None] = {}
+    waiting: list[type] = type.__subclasses__(cls)
+    while waiting and len(found) < _MOST_DERIVED:
+        derived = waiting.pop(0)
+        if derived not in found and derived.__module__.partition(".")[0] == top and derived.__name__[:1] != "_":
+            found[derived] = None
+            waiting += type.__subclasses__(derived)
+    return list(found)
+
+
+def _simplest(base: type, derived: list[type]) -> list[type]:
+    """Those made of plain values first, and one that is made of others of its kind before the last of them."""
+    of_others = [cls for cls in derived if _is_made_of(cls, base)]
+    plain = [cls for cls in derived if cls not in of_others]
+    return [*plain[: MOST_CLASSES - 1], *of_others[:1], *plain[MOST_CLASSES - 1 :], *of_others[1:]]
+
+
+def _is_made_of(cls: type, base: type) -> bool:
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except Exception:  # a signature of the submitted code's own making may raise anything
+        return False
+    return any(base.__name__ in str(p.annotation) for p in parameters if p.annotation is not p.empty)
 
 
 def _is_abstract(cls: type) -> bool:

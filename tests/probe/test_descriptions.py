@@ -1,0 +1,203 @@
+"""Modules that are built of descriptions: spaces by another package's base class, configs with the author's sizes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from gradproof_probe.harness.constructors import Constructors
+from gradproof_probe.harness.recipe import ExpressionError, construct
+from gradproof_probe.importing import Resolved
+from gradproof_probe.request import Target
+
+# A package that the submitted code depends on. Its base class is no abstract one: only its methods raise.
+ROOMS = '''
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from elsewhere import Real
+
+T = TypeVar("T")
+
+class Room(Generic[T]):
+    def __init__(self, shape=None):
+        self.shape = shape
+    def sample(self) -> T:
+        """One of its elements."""
+        raise NotImplementedError
+
+class Between(Room[float]):
+    def __init__(self, low: Real, high: Real, shape: tuple[int, ...] | None = None, dtype="float32"):
+        assert low < high
+        self.low, self.high, self.shape, self.dtype = low, high, shape or (1,), dtype
+    def sample(self):
+        return self.low
+
+class Places(Room[dict], Mapping):
+    def __init__(self, rooms: dict[str, Room[T]] | Real | None = None):
+        self.rooms = dict(rooms or {})
+        assert all(isinstance(room, Room) for room in self.rooms.values())
+    def sample(self):
+        return {name: room.sample() for name, room in self.rooms.items()}
+    def __getitem__(self, name):
+        return self.rooms[name]
+    def __iter__(self):
+        return iter(self.rooms)
+    def __len__(self):
+        return len(self.rooms)
+'''
+
+NETWORKS = """
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from madeup_rooms import Places, Room
+from torch import nn
+
+def is_picture(room):
+    return len(room.shape) == 3 and room.dtype == "uint8" and room.high == 255
+
+class Flat(nn.Module):
+    def __init__(self, room: Room):
+        super().__init__()
+        self.layer = nn.Linear(room.shape[0], 3)
+        self.first = room.sample()
+
+class Pictures(nn.Module):
+    def __init__(self, room: Room):
+        super().__init__()
+        if not is_picture(room):
+            raise ValueError("only with pictures")
+        self.layer = nn.Conv2d(room.shape[0], 3, 8, stride=4)
+
+class Several(nn.Module):
+    def __init__(self, rooms: Places):
+        super().__init__()
+        self.layers = nn.ModuleDict({name: nn.Linear(room.shape[0], 3) for name, room in rooms.items()})
+        assert len(self.layers) > 0
+
+class Scheduled(nn.Module):
+    def __init__(self, rate: Callable[[float], float]):
+        super().__init__()
+        self.rate = rate(1.0) + 0.0
+
+@dataclass
+class Author:
+    hidden_width: int = 4096
+    n_heads: int = 32
+    n_layers: int = 48
+    rotary_base: int = 10000
+    dtype: torch.dtype = torch.bfloat16
+
+class Written(nn.Module):
+    def __init__(self, config: Author, *, device: torch.device | None = None):
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(
+            [nn.Linear(config.hidden_width, 8, dtype=config.dtype, device=device) for _ in range(config.n_layers)]
+        )
+
+class Turned(Written):
+    def __init__(self, config: Author, *, device: torch.device | None = None):
+        super().__init__(config, device=device)
+        width = config.hidden_width // config.n_heads // 4
+        self.turn = nn.Parameter(torch.zeros(width, device=device).view(2, -1))
+
+@dataclass
+class Attention:
+    hidden_width: int
+    heads: int
+
+@dataclass
+class Layer:
+    hidden_width: int
+    attention: Attention
+
+class Nested(nn.Module):
+    def __init__(self, layer: Layer):
+        super().__init__()
+        assert layer.hidden_width == layer.attention.hidden_width
+        width = layer.attention.hidden_width // layer.attention.heads // 4
+        self.turn = nn.Parameter(torch.zeros(width).view(2, -1))
+"""
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    root: Path = tmp_path_factory.mktemp("descriptions")
+    (root / "madeup_rooms.py").write_text(ROOMS)
+    (root / "madeup_networks").mkdir()
+    (root / "madeup_networks" / "__init__.py").write_text("")
+    (root / "madeup_networks" / "networks.py").write_text(NETWORKS)
+    sys.path.insert(0, str(root))
+    try:
+        yield importlib.import_module("madeup_networks.networks")
+    finally:
+        sys.path.remove(str(root))
+
+
+def built(networks: ModuleType, name: str, tries: int = 8) -> tuple[torch.nn.Module, str]:
+    target = Target(name, "module", "networks.py", 1, ".", networks.__name__, name)
+    resolved = Resolved(target, networks, getattr(networks, name))
+    constructors = Constructors.of(resolved)
+    last: BaseException | None = None
+    for _ in range(tries):
+        candidate = constructors.take()
+        if candidate is None:
+            break
+        try:
+            made = construct(resolved, candidate.expression, seed=0)
+        except ExpressionError as error:
+            last = error.cause
+            constructors.failed(candidate, error.cause)
+            continue
+        assert made is not None
+        return made, candidate.expression
+    raise AssertionError(f"{name} was not constructed: {last!r}")
+
+
+def test_a_base_class_of_another_package_is_given_as_a_class_that_derives_from_it(networks: ModuleType) -> None:
+    made, expression = built(networks, "Flat", tries=1)
+    assert "Between(" in expression
+    assert made.layer.in_features == 8
+
+
+def test_bounds_and_a_shape_are_also_tried_as_those_of_an_image(networks: ModuleType) -> None:
+    made, expression = built(networks, "Pictures")
+    assert made.layer.in_channels == 3
+    assert "dtype='uint8'" in expression
+
+
+def test_a_container_of_another_package_holds_what_its_annotation_says(networks: ModuleType) -> None:
+    made, _ = built(networks, "Several", tries=2)
+    assert all(layer.in_features == 8 for layer in made.layers.values())
+
+
+def test_a_callable_is_given_that_answers_with_what_its_annotation_says(networks: ModuleType) -> None:
+    made, _ = built(networks, "Scheduled", tries=1)
+    assert isinstance(made.rate, float)
+
+
+def test_a_config_is_small_before_it_is_the_authors(networks: ModuleType) -> None:
+    made, expression = built(networks, "Written", tries=1)
+    assert made.config.hidden_width <= 16
+    assert made.config.n_layers == 1
+    assert made.config.rotary_base == 10000  # of powers: no size
+    assert made.config.dtype == torch.float32
+    assert "device" not in expression
+
+
+@pytest.mark.parametrize("name", ["Turned", "Nested"])
+def test_where_a_small_config_is_too_small_its_widths_are_larger_together(networks: ModuleType, name: str) -> None:
+    _, expression = built(networks, name, tries=4)
+    assert "width=64" in expression
+    assert "device" not in expression
