@@ -17,6 +17,7 @@ from analyzer.annotations import annotation_names, is_tensor_name
 from analyzer.context import FileContext
 from analyzer.import_effects import NO_EFFECTS, ImportEffects, effects_of
 from analyzer.import_habits import Habit, habits_of
+from analyzer.object_builders import builds_objects, renames_entries
 from analyzer.own_attributes import NO_ATTRIBUTES, OwnAttributes, own_attributes
 from analyzer.references import DefinitionOutline, definitions_of
 from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
@@ -329,11 +330,15 @@ def _function_outline(file: FileContext, function: FunctionNode, name: str) -> F
         why_not = _initialises(file, function) or eligibility.NO_TENSOR
     else:
         why_not = _against_result(function)
+        if not why_not and renames_entries(file, function):
+            why_not = eligibility.DATA_CODE
         if not why_not and not flow.carries and not eligibility.is_loss(function.name):
             by_name = _initialises(file, function) or eligibility.by_name_of_function(function.name)
             why_not = by_name or (eligibility.DATA_CODE if flow.arrays else eligibility.NO_GRADIENT)
         if not why_not:
             why_not = _by_design(file, function, returned, decorators)
+    if not why_not and returned and builds_objects(file, function):
+        why_not = eligibility.by_name_of_function(function.name) or eligibility.FACTORY
     return FunctionOutline(
         name=name,
         line=function.lineno,

@@ -233,7 +233,7 @@ class _Targets:
         if function.takes:
             return function.why_not
         if id(function) in self._differentiable:
-            return eligibility.by_name_of_function(function.name)
+            return function.why_not or eligibility.by_name_of_function(function.name)
         made = [self._is_module(outline, name) for name in function.makes]
         return eligibility.FACTORY if made and all(made) else None
 

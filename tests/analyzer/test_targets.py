@@ -478,3 +478,51 @@ def test_what_reads_a_file_that_it_is_told_needs_files(tmp_path: Path, source: s
 )
 def test_what_may_do_without_a_file_is_to_be_run(tmp_path: Path, source: str) -> None:
     assert ruled_out(tmp_path, source) == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def make_buffer(data, cfg):\n    x = torch.exp(data)\n    b = Buffer(cfg.size)\n    return b\n", "factory"),
+        (
+            "def make_pair(config: RunConfig, stats: dict[str, Tensor]) -> tuple[Pipeline[Action], Pipeline[dict]]:\n"
+            "    return Pipeline(config, stats), Pipeline(stats)\n",
+            "factory",
+        ),
+        (
+            "def create_thing(cfg, stats: dict[str, Tensor]):\n    return Thing(cfg, stats), make_other(cfg)\n",
+            "factory",
+        ),
+        ("def make_sgd_optimizer(cfg, p):\n    return Wrapped(torch.exp(p), cfg.lr)\n", "optimizer"),
+        (
+            "def state_dict_from_other(params: dict[str, Tensor], names: list[Rule]) -> dict[str, Tensor]:\n"
+            "    out = {}\n    for k, v in params.items():\n        out[k.replace('a', 'b') + '.w'] = v\n"
+            "    return out\n",
+            "data code",
+        ),
+    ],
+)
+def test_what_only_puts_objects_together_is_ruled_out(tmp_path: Path, source: str, reason: str) -> None:
+    assert list(ruled_out(tmp_path, source).values()) == [reason]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def make_grid(cfg, x: Tensor):\n    return Grid(torch.exp(x))\n",
+        "def make_output(cfg, x):\n    return ModelOutput(torch.exp(x))\n",
+        "def make_scaled(cfg, x):\n    return torch.exp(x) * cfg.scale\n",
+        "def make_rope(cfg: Cfg, d: dict[str, Tensor]) -> dict[str, Tensor]:\n    return {'x': torch.exp(d['x'])}\n",
+        "def make_thing(size, x):\n    return Thing(torch.exp(x))\n",
+        "def apply_cfg(cfg, x):\n    return Thing(torch.exp(x))\n",
+        "def scale_state_dict(state: dict[str, Tensor]) -> dict[str, Tensor]:\n"
+        "    return {k: v * 2 for k, v in state.items()}\n",
+        "def split_state_dict(state: dict[str, Tensor]) -> dict[str, Tensor]:\n"
+        "    return {k: v.chunk(3)[0] for k, v in state.items()}\n",
+        "def rename(values: dict[str, Tensor]) -> dict[str, Tensor]:\n"
+        "    return {k + 'x': v for k, v in values.items()}\n",
+    ],
+)
+def test_what_may_compute_with_tensors_is_to_be_run(tmp_path: Path, source: str) -> None:
+    assert ruled_out(tmp_path, source) == {}
+    assert declared(tmp_path, {"a.py": HEAD + source})
