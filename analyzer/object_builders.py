@@ -57,10 +57,16 @@ def builds_objects(file: FileContext, function: FunctionNode) -> bool:
 
 
 def renames_entries(file: FileContext, function: FunctionNode) -> bool:
-    """Whether a function takes a state dict and gives it back under other names, every value as it was."""
+    """Whether a function gives a state dict back under other names, by rules that it is told; every value as it was.
+
+    One that is told nothing can be called with any dictionary, and is.
+    """
     named = [p for p in parameters(function) if p.annotation is not None and _is_mapping(p.annotation)]
     about_state = "state_dict" in function.name or any("state_dict" in p.arg for p in named)
-    if not about_state or not named or function.returns is None or not _is_mapping(function.returns):
+    positional = [*function.args.posonlyargs, *function.args.args]
+    required = positional[: len(positional) - len(function.args.defaults)]
+    told = [parameter for parameter in required if parameter not in named]
+    if not about_state or not named or not told or function.returns is None or not _is_mapping(function.returns):
         return False
     return all(_is_plain_call(file, call) for call in file.nodes_in(function, ast.Call)) and all(
         isinstance(node.op, ast.Add) and _is_text(node) for node in file.nodes_in(function, ast.BinOp)

@@ -519,6 +519,8 @@ def test_what_only_puts_objects_together_is_ruled_out(tmp_path: Path, source: st
         "    return {k: v * 2 for k, v in state.items()}\n",
         "def split_state_dict(state: dict[str, Tensor]) -> dict[str, Tensor]:\n"
         "    return {k: v.chunk(3)[0] for k, v in state.items()}\n",
+        "def clean_state_dict(state: dict[str, Tensor], prefix: str = 'x') -> dict[str, Tensor]:\n"
+        "    return {k.removeprefix(prefix): v for k, v in state.items()}\n",
         "def rename(values: dict[str, Tensor]) -> dict[str, Tensor]:\n"
         "    return {k + 'x': v for k, v in values.items()}\n",
     ],
