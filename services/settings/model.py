@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from datetime import timedelta
@@ -54,6 +55,11 @@ class Settings(BaseSettings):
     target_wall: timedelta = Field(default=timedelta(seconds=180), description="wall clock of all checks of a target")
     inductor_budget: timedelta = Field(
         default=timedelta(seconds=25), description="time that one batch of targets may spend in inductor"
+    )
+
+    compiled_headers_home: Path | None = Field(
+        default=None,
+        description="where headers that inductor needs are kept, 156 MB for each torch; empty: in the user's cache",
     )
 
     examples_budget: timedelta = Field(
@@ -136,6 +142,12 @@ class Settings(BaseSettings):
     def environment_dir(self) -> Path:
         """Where environments of submitted repositories are kept."""
         return self.environment_home or self.data_dir / "environments"
+
+    @property
+    def compiled_headers_directory(self) -> Path:
+        """Where `worker.execution.compiled_headers` keeps what it makes."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return self.compiled_headers_home or cache / "gradproof" / "headers"
 
     @property
     def snapshot_dir(self) -> Path:

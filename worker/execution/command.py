@@ -17,6 +17,7 @@ START_ALLOWANCE_S: Final = 60.0
 _SOURCE: Final = "/source"
 _PROBE: Final = "/gradproof"
 _LAYER: Final = "/layer"
+_HEADERS: Final = "/headers"
 
 
 def probe_directory() -> Path:
@@ -36,10 +37,12 @@ def probe_command(
     device: Device = "cpu",
     seed: int = 0,
     layer: Path | None = None,
+    headers: Path | None = None,
 ) -> Command:
     """The probe over the snapshot at `source`; `asked` holds the keys of the request that say what for.
 
     Packages of a `layer` come last on the path: they add to what the interpreter has and can't hide any of it.
+    `headers` are lent to inductor (`compiled_headers`).
     """
     probe = probe_directory()
     confined = mode is not Mode.OFF
@@ -63,5 +66,7 @@ def probe_command(
             source: _SOURCE,
             probe: f"{_PROBE}/gradproof_probe",
             **({} if layer is None else {layer: _LAYER}),
+            **({} if headers is None else {headers: _HEADERS}),
         },
+        environment={} if headers is None else {"GRADPROOF_COMPILED_HEADERS": _HEADERS},
     )

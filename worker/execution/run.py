@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from analyzer.findings import TargetDeclaration
@@ -16,6 +16,7 @@ from services.settings import Settings
 from worker.execution.batch import Batch, BatchJob, BatchOutcome, Unfinished
 from worker.execution.causes import cause_of
 from worker.execution.command import START_ALLOWANCE_S, probe_command
+from worker.execution.compiled_headers import compiled_headers
 from worker.execution.messages import (
     CheckMessage,
     CheckReply,
@@ -30,7 +31,7 @@ from worker.execution.messages import (
     parse_line,
 )
 from worker.sandbox.launcher import Launcher
-from worker.sandbox.model import Limits, Outcome
+from worker.sandbox.model import Limits, Mode, Outcome
 
 # What one harness may take before its checks begin (harness facts: 99 % of successes came within 5 s).
 _HARNESS_S: Final = 20.0
@@ -62,6 +63,7 @@ def run_batch(
         device=batch.device,
         seed=batch.seed,
         layer=batch.layer,
+        headers=_headers(batch, launcher.mode, settings),
     )
     outcome = launcher.run(command, _limits(batch, settings), relay.receive, cancelled)
     relay.flush(outcome)
@@ -75,6 +77,13 @@ def run_batch(
         import_torch=1 if relay.ready else 0,
         import_torch_s=relay.ready.import_torch_s if relay.ready else None,
     )
+
+
+def _headers(batch: Batch, mode: Mode, settings: Settings) -> Path | None:
+    """Unconfined, inductor keeps its own from one run to the next."""
+    if mode is Mode.OFF or not any("compile_equivalence" in job.checks for job in batch.jobs):
+        return None
+    return compiled_headers(batch.python, settings.compiled_headers_directory)
 
 
 def _asked(batch: Batch, settings: Settings) -> dict[str, object]:

@@ -13,6 +13,7 @@ import platform
 import resource
 import sys
 import time
+from pathlib import Path
 
 from gradproof_probe.batch import BatchRun
 from gradproof_probe.errors import ProbeError
@@ -65,8 +66,25 @@ def prepare(request: Request) -> tuple[str, float]:
         from gradproof_probe.checks.compile_equivalence import preload
 
         preload()  # 2 to 4 s, once for the batch instead of once for each target
+        _lend_headers()
     warm_up()
     return str(torch.__version__), took
+
+
+def _lend_headers() -> None:
+    """Put headers that were compiled elsewhere where inductor looks for its own, as links to what is read-only."""
+    shown = os.environ.get("GRADPROOF_COMPILED_HEADERS")
+    if not shown:
+        return
+    try:
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        place = Path(default_cache_dir()) / "precompiled_headers"
+        place.mkdir(parents=True, exist_ok=True)
+        for file in Path(shown).iterdir():
+            (place / file.name).symlink_to(file)
+    except (ImportError, OSError):
+        return  # another torch, another place: inductor makes its own
 
 
 def warm_up() -> None:
