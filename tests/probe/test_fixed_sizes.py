@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from gradproof_probe.harness.docstrings import axes_in
 from gradproof_probe.harness.fixed_sizes import next_side
 
 from tests.probe.conftest import FIXTURES
@@ -65,3 +66,34 @@ def test_what_a_class_holds_is_made_as_its_constructor_wants_it(module: ModuleTy
     assert type(mask) is module.Kept
     assert tokens.shape == (mask.bool_mask.shape[0], mask.bool_mask.shape[-1])
     assert mask.bool_mask.dtype == torch.bool
+
+
+def test_shapes_without_spaces_and_indices_of_parents(module: ModuleType) -> None:
+    turns, joints, parents = tensors(module, "chained", search(module, "chained")[0])
+    assert turns.shape == (*joints.shape[:2], 3, 3)
+    assert joints.shape[2:] == (3,)
+    assert parents.shape == joints.shape[1:2]
+    assert parents.dtype == torch.int64
+
+
+def test_a_list_that_torch_wants_as_a_tensor_is_one(module: ModuleType) -> None:
+    values, places = tensors(module, "chosen", search(module, "chosen")[0])
+    assert places.dtype == torch.int64
+    assert int(places.max()) < values.shape[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("BxVx3, the points", ("B", "V", "3")),
+        ("tensor Bx(Jx3)", ("B", "J * 3")),
+        ("N x V x (J + 1)", ("N", "V", "J + 1")),
+        ("state features (B, T, state_dim)", ("B", "T", "statedim")),
+        ("valid lengths (B,) for masking", ("B",)),
+        ("Image (I guess, wrongly)", None),
+        ("a weight (N, optional)", None),
+        ("pose Bx(J + 1) * 3", None),
+    ],
+)
+def test_shapes_are_read_as_they_are_written(text: str, axes: tuple[str, ...] | None) -> None:
+    assert axes_in(text) == axes

@@ -115,6 +115,9 @@ class _Try:
     settled: str = ""
     """Of a step that was taken at once: why, without the steps before it."""
 
+    reached: int = -1
+    """Of such a step: how far the call came before it; one that comes less far leads nowhere."""
+
 
 def called_function(resolved: Resolved, instance: torch.nn.Module | None) -> Callable[..., Any]:
     if instance is not None:
@@ -302,6 +305,7 @@ class CallSearch:
             current.depth + (not at_once),
             current.start or current.arguments,
             settled,
+            progress if at_once else -1,
         )
         heapq.heappush(self.heap, ((-progress, -1 if at_once else made.depth), len(self.seen), made))
 
@@ -314,7 +318,8 @@ class CallSearch:
             search.refused = error
         if is_about_stand_in(error, self.start.constructor) or (self.instance is not None and _is_about_kept(error)):
             search.misused = error
-        for changed, why in self.fixed_sizes.changes(str(error)[:4000], current.arguments):
+        steps = self.fixed_sizes.changes(str(error)[:4000], current.arguments)
+        for changed, why in steps if trial.progress >= current.reached else ():
             self._push(changed, current, why, "repair", trial.progress, at_once=True)
         if current.depth >= DEPTH:
             return

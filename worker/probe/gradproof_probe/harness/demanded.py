@@ -98,9 +98,10 @@ def read_call(
         known = ((index, axis.known()) for index, axis in slot.form.axes.items())
         slot.demanded_sizes = {index: size for index, size in known if size is not None}
         axes, dtype = annotated_axes(hints.get(parameter.name, parameter.annotation))
-        for said in (axes, word.axes):
-            if said is not None and slot.is_tensor:
-                by_words = _agree(slot.form, form_of_axes(said, symbols)) or by_words
+        for written in ((axes,), (word.axes, *word.or_axes)):
+            allowed = [said for said in written if said is not None and slot.is_tensor]
+            # The first that the code allows.
+            by_words = any(_agree(slot.form, form_of_axes(said, symbols)) for said in allowed) or by_words
         if slot.is_tensor and dtype and slot.argument.kind == "float":
             slot.argument = replace(slot.argument, kind=dtype)  # type: ignore[arg-type]
     as_graph(slots)

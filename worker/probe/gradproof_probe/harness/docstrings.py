@@ -15,6 +15,11 @@ from gradproof_probe.harness.axes import Axis, Form
 
 _AXIS: Final = r"(?:\*|\.\.\.|\d+|[A-Za-z]\w{0,14}(?:\s*[*/+-]\s*\w+)?)"
 _SHAPE: Final = re.compile(rf"[\[(]\s*({_AXIS}(?:\s*[,x\u00d7]\s*{_AXIS})*)\s*,?\s*[\])]")
+# Written without spaces or commas, with what isn't one letter in brackets: `BxVx3`, `Lx(V * 3)`, `N x V x (J + 1)`.
+_SPELLED_AXIS: Final = r"(?:[A-Z][A-Z0-9]{0,2}|\d+|\([\w +*-]{1,24}\))"
+_SPELLED: Final = re.compile(
+    rf"(?<![\w(])(?:[A-Z][A-Z0-9]{{0,2}})(?:\s*[x\u00d7]\s*{_SPELLED_AXIS}){{1,4}}(?!\s*[*+]|\w)"
+)
 _WORDS: Final = re.compile(
     r"shape|size|dims?\b|tensor|math|array|batch|matrix|of\b|vector|map|image|points?", re.IGNORECASE
 )
@@ -88,6 +93,8 @@ class Word:
     """What is written about one parameter. `axes` are symbols, numbers, or `*`."""
 
     axes: tuple[str, ...] | None = None
+    or_axes: tuple[tuple[str, ...], ...] = ()
+    """Other shapes that are written to be allowed: `(B, E) or (B, T, E)`."""
     dtype: str = ""
     values: str = ""
     scalar: str = ""
@@ -138,6 +145,7 @@ def _read(text: str) -> Word:
     if not text:
         return word
     word.axes = axes_in(text)
+    word.or_axes = _alternatives(text)
     if _INTEGER.search(text):
         word.dtype = "int"
     elif _BOOLEAN.search(text):
@@ -167,12 +175,23 @@ def axes_in(text: str) -> tuple[str, ...] | None:
     text = plain_math(text)
     for match in _SHAPE.finditer(text):
         axes = tuple(item.strip() for item in re.split(r"[,\u00d7]|\bx\b", match[1]) if item.strip())
-        if _are_axes(axes, text[max(0, match.start() - 60) : match.start()]):
+        is_tuple = re.search(r",\s*[\])]$", match[0]) is not None
+        if _are_axes(axes, text[max(0, match.start() - 60) : match.start()], is_tuple=is_tuple):
             return axes
-    spelled = re.search(r"\b([A-Z]\w{0,2}(?:\s*[x\u00d7]\s*(?:[A-Z]\w{0,2}|\d+)){1,4})\b", text)
+    spelled = _SPELLED.search(text)
     if spelled:
-        return tuple(item.strip() for item in re.split(r"[x\u00d7]", spelled[1]))
+        parts = re.findall(_SPELLED_AXIS, spelled[0])
+        return tuple(_spelled_axis(part) for part in parts)
     return crossed_words(text)
+
+
+def _spelled_axis(part: str) -> str:
+    """`V`, `J + 1` of `(J + 1)`, `J * 3` of `(Jx3)`, and `num_betas` of `(num_betas)`."""
+    return re.sub(r"\s*[x\u00d7]\s*(?=\d)", " * ", part.strip().strip("()").strip())
+
+
+def _alternatives(text: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(axes for part in re.split(r"\bor\b", text)[1:4] if (axes := axes_in(part)) is not None)
 
 
 def crossed_words(text: str) -> tuple[str, ...] | None:
@@ -182,14 +201,17 @@ def crossed_words(text: str) -> tuple[str, ...] | None:
     return axes if axes and not _PROSE.intersection(axis.lower() for axis in axes) else None
 
 
-def _are_axes(axes: tuple[str, ...], before: str) -> bool:
+def _are_axes(axes: tuple[str, ...], before: str, *, is_tuple: bool = False) -> bool:
     lowered = [axis.lower() for axis in axes]
     if len(axes) > 6 or any(axis in _NOT_AXES for axis in lowered) or all(axis.isdigit() for axis in axes):
         return False
     short = all(re.fullmatch(r"\*|\.\.\.|\d+|[A-Z]\w{0,3}|[a-z]{1,2}\d?", axis) for axis in axes)
     if len(axes) == 1:
+        if is_tuple and re.fullmatch(r"[A-Z]\w{0,2}", axes[0]):
+            return True  # `(B,)` can be nothing else
         return _WORDS.search(before[-25:]) is not None and re.search(r"shape|size|math|dim", before, re.I) is not None
-    return short or _WORDS.search(before) is not None
+    led = re.fullmatch(r"[A-Z]", axes[0]) is not None  # `(B, T, state_dim)`
+    return short or led or _WORDS.search(before) is not None
 
 
 def _comments(function: Callable[..., Any]) -> dict[str, tuple[str, ...]]:
@@ -233,7 +255,8 @@ def form_of_axes(axes: Sequence[str], symbols: dict[str, Axis]) -> Form:
 def _arithmetic(match: re.Match[str], symbols: dict[str, Axis]) -> Axis:
     first, operator, second = match.groups()
     sides = [Axis(int(s)) if s.isdigit() else symbols.setdefault(s, Axis(symbol=s)) for s in (first, second)]
-    result = Axis()
+    # A sum can't be said of axes, but the same one is the same size wherever it is written.
+    result = symbols.setdefault(f"{first} {operator} {second}", Axis())
     if operator == "*":
         result.parts = tuple(sides)
     return result

@@ -52,7 +52,7 @@ class FixedSizes:
             if asked is None:
                 continue
             rows, have, want = asked
-            if argument.shape[-1] == have and len(argument.shape) < 4:
+            if argument.shape[-1] == have and rows in (None, math.prod(argument.shape[:-1])):
                 continue  # the features themselves, which nothing flattened
             if rows is not None and len(argument.shape) == 3 and rows != argument.shape[0]:
                 # The layer took the channels for a batch: an image was taken for one without.
@@ -87,15 +87,15 @@ def next_side(seen: _Observed, want: int, count: int, largest: int) -> int | Non
         return None  # it doesn't depend on this side
     else:
         guess = first + (root - roots[first]) * (second - first) / (roots[second] - roots[first])
-    low = math.floor(below) + 1 if below is not None else 2
+    low = math.floor(below) + 1 if below is not None else 1
     high = math.ceil(above) - 1 if above is not None else largest
     side = min(max(round(guess), low), high, largest)
     return side if side >= low and side not in seen else None
 
 
 def _growing(rank: int) -> tuple[tuple[int, ...], ...]:
-    """Axes that may have been flattened together with the features: those behind a batch and channels."""
-    return {2: ((1,),), 3: ((2,), (1,)), 4: ((2, 3),), 5: ((2, 3, 4), (3, 4))}.get(rank, ())
+    """Axes that may have been flattened together with the features: those behind a batch and channels, then others."""
+    return {2: ((1,),), 3: ((2,), (1,)), 4: ((2, 3), (1,)), 5: ((2, 3, 4), (3, 4), (1,))}.get(rank, ())
 
 
 def _axes_too_small(message: str) -> int:

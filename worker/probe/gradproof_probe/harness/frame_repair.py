@@ -25,13 +25,25 @@ BY_BOTH: Final = (
     "type('Both', (dict,), {'__getattr__': lambda self, name: "
     "self[name] if name in self else object.__getattribute__(self, name)})"
 )
+_ROWS: Final = 128
 _TEXTS: Final = {"is_integer": "2.0", "lower": "'mean'", "split": "'a b'", "append": "[]"}
 
 
 def frame_changes(scene: Scene, spare: Spare) -> Iterator[tuple[Arguments, str]]:
     """(changed arguments, why), the likeliest first; then what the message alone suggests, suspects before others."""
     message = f"{type(scene.error).__name__}: {scene.error}"[:4000]
-    for rule in (_missing, _none_given, _attribute, _keyed, _searched, _ordered, _called, _spread, _unpacked):
+    for rule in (
+        _missing,
+        _none_given,
+        _attribute,
+        _keyed,
+        _searched,
+        _ordered,
+        _called,
+        _spread,
+        _unpacked,
+        *_INDICES,
+    ):
         yield from rule(message, scene, spare)
     listed = scene.leaves
     order = {index: place for place, index in enumerate(scene.suspects)}
@@ -248,3 +260,49 @@ def _unpacked(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argum
             item = leaf.text if leaf.kind == "literal" and leaf.text.isdigit() else "2"
             text = f"({', '.join([item] * size)})"
             yield _with_leaf(scene, index, replace(leaf, kind="literal", text=text)), f"{leaf.name} is unpacked"
+
+
+def _listed(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """A list by its annotation that the code hands to torch as a tensor: of indices, as lists of numbers are."""
+    if not re.search(r"must be Tensor, not (?:list|tuple)", message):
+        return
+    for place, argument in enumerate(scene.arguments):
+        if argument.kind in ("list", "tuple"):
+            whole = all(item.kind == "literal" and item.text.lstrip("-").isdigit() for item in argument.items)
+            size = max(len(argument.items), 2)
+            made = replace(argument, kind="int" if whole else "float", shape=(size,), high=2, items=())
+            yield (*scene.arguments[:place], made, *scene.arguments[place + 1 :]), f"{argument.name} is a tensor"
+
+
+def _indexing(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """Indices of more than one axis, where what they pick doesn't fit: a vector, as long as what it picks from."""
+    if not re.search(r"must match the size|match the broadcast shape|supposed to be a vector|only integer t", message):
+        return
+    for index, _ in _spoken_of(scene, r"(?:\[|,)[^\[\]]*?\b(\w+)\b"):
+        leaf = scene.leaves[index]
+        if leaf.kind != "int" or len(leaf.shape) < 2:
+            continue
+        for size in dict.fromkeys((leaf.shape[-1], leaf.shape[0])):
+            yield _with_leaf(scene, index, leaf.with_shape((size,))), f"{leaf.name} is a vector of indices"
+
+
+def _counted(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """Places in a list that grows in the loop, parents before children: only its first is there from the start."""
+    if "list index out of range" in message:
+        for index in scene.suspects:
+            leaf = scene.leaves[index]
+            if leaf.kind == "int" and leaf.shape and leaf.high > 1:
+                yield _with_leaf(scene, index, replace(leaf, high=1)), f"{leaf.name} are places in a list"
+
+
+def _looked_up(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """A table with fewer rows than the indices that the code itself computes, of angles or steps: a longer one."""
+    if not re.search(r"index out of range in self|is out of bounds for dimension 0", message):
+        return
+    for index, _ in _spoken_of(scene, r"(?:index_select|gather|embedding)\(\s*(\w+)"):
+        leaf = scene.leaves[index]
+        if leaf.is_tensor and leaf.shape and leaf.shape[0] < _ROWS:
+            yield _with_leaf(scene, index, leaf.with_shape((_ROWS, *leaf.shape[1:]))), f"{leaf.name} is a table"
+
+
+_INDICES: Final = (_listed, _indexing, _counted, _looked_up)
