@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import os
+import socket
 import sys
 import time
+import urllib.error
+import urllib.request
 from types import ModuleType
 from typing import Any
 
 import pytest
 from gradproof_probe.harness.synthesis import find_recipe
+from gradproof_probe.harness.wanted_files import wants_file
 from gradproof_probe.importing import NotRunnableError, Resolved, import_target
+from gradproof_probe.offline import go_offline
 from gradproof_probe.request import Target
 
 from tests.probe.conftest import FIXTURES
@@ -98,3 +104,13 @@ def test_a_file_that_can_be_left_out_is_left_out(module: ModuleType) -> None:
     target = Target("refusing:FromOptionalFile", "module", "refusing.py", 1, "", "refusing", "FromOptionalFile")
     found = find_recipe(Resolved(target, module, module.FromOptionalFile), None, seed=0, deadline=time.monotonic() + 60)
     assert found.constructor is not None
+
+
+def test_a_download_is_refused_at_once_and_told_as_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, getattr(socket, name))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    go_offline()
+    with pytest.raises(urllib.error.URLError) as caught:
+        urllib.request.urlopen("http://example.invalid/weights.bin")
+    assert wants_file(caught.value)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gradproof_probe.missing_modules import install
+from gradproof_probe.offline import go_offline
 from gradproof_probe.processes import End, LineWriter, watch
 
 Answer = dict[str, Any]
@@ -20,11 +21,12 @@ ANSWERS: Final = ("harness", "parts", "check", "fix")
 
 
 def settle_in(scratch: Path, stand_ins: Collection[str]) -> None:
-    """A directory of its own for a target's process, and stand-ins for the modules known to be missing."""
+    """A directory of its own for a target's process, no network, and stand-ins for modules known to be missing."""
     home = scratch / f"target-{os.getpid()}"
     home.mkdir()
     os.chdir(home)
     os.environ["TMPDIR"] = os.environ["HOME"] = str(home)
+    go_offline()
     install(stand_ins)
 
 

@@ -36,6 +36,7 @@ from gradproof_probe.mining.examples import Block, Document
 from gradproof_probe.mining.recorder import Call, Recorder
 from gradproof_probe.mining.shrinking import FEW_NAME, MORE_NAME, STRENGTHS, More, few, shrink, size_map, sizes_of
 from gradproof_probe.missing_modules import install
+from gradproof_probe.offline import go_offline
 from gradproof_probe.seeding import reseed
 
 WAITING: Final = 16  # models that nothing has called yet, kept until something of their class is called
@@ -59,13 +60,11 @@ def settle_in(home: Path) -> None:
     home.mkdir(exist_ok=True)
     os.chdir(home)
     os.environ["TMPDIR"] = os.environ["HOME"] = str(home)
-    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", MPLBACKEND="Agg", WANDB_MODE="disabled")
+    os.environ["MPLBACKEND"] = "Agg"
+    go_offline()
     sys.dont_write_bytecode = True
     warnings.simplefilter("ignore")
     time.sleep = _no_sleep  # type: ignore[assignment]
-    # Refused at once: retries of a download would use up the budget.
-    socket.getaddrinfo = _no_network
-    socket.create_connection = _no_network
     torch.compile = _not_compiled
     _leave_the_compiler_alone()
     with contextlib.suppress(Exception):
@@ -79,10 +78,6 @@ def settle_in(home: Path) -> None:
 
 def _no_sleep(_seconds: float) -> None:
     """Examples wait for devices, servers and users; none of them is here."""
-
-
-def _no_network(*_: Any, **__: Any) -> Any:
-    raise ConnectionRefusedError("examples run without network")
 
 
 def _not_compiled(model: Any = None, **_: Any) -> Any:
