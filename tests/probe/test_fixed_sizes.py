@@ -97,3 +97,15 @@ def test_a_list_that_torch_wants_as_a_tensor_is_one(module: ModuleType) -> None:
 )
 def test_shapes_are_read_as_they_are_written(text: str, axes: tuple[str, ...] | None) -> None:
     assert axes_in(text) == axes
+
+
+def test_a_distribution_is_one_of_torch_and_gradients_reach_its_parameters(module: ModuleType) -> None:
+    found, trials = search(module, "divergence")
+    assert trials == 1, found.recipe
+    assert len(found.trial.gradients) == 4
+    assert all(gradient is not None and bool(gradient.abs().sum() > 0) for gradient in found.trial.gradients)
+
+
+def test_what_is_stacked_is_several_tensors(module: ModuleType) -> None:
+    (items,) = tensors(module, "stacked", search(module, "stacked")[0])
+    assert [item.shape for item in items] == [items[0].shape] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import types
 from collections.abc import Callable, Mapping
@@ -42,7 +43,9 @@ def _children(value: Any) -> list[tuple[str, Any]]:
         return [(f"[{index}]", item) for index, item in enumerate(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{item.name}", getattr(value, item.name, None)) for item in dataclasses.fields(value)]
-    if isinstance(value, torch.distributions.Distribution | torch.nn.Module | type):
+    if isinstance(value, torch.distributions.Distribution):
+        return [(f".{name}", item) for name, item in _parameters(value).items()]
+    if isinstance(value, torch.nn.Module | type):
         return []
     own = getattr(value, "__dict__", None)
     if isinstance(own, dict) and any(isinstance(item, torch.Tensor) for item in own.values()):
@@ -71,4 +74,19 @@ def transform(value: Any, change: Callable[[torch.Tensor], torch.Tensor], depth:
             if item.init
         }
         return dataclasses.replace(value, **changes)
+    if isinstance(value, torch.distributions.Distribution) and (given := _parameters(value)):
+        with contextlib.suppress(TypeError, ValueError):  # a subclass with a constructor of its own stays as it is
+            return type(value)(**{name: transform(item, change, depth + 1) for name, item in given.items()})
     return value
+
+
+def _parameters(value: torch.distributions.Distribution) -> dict[str, torch.Tensor]:
+    """What a distribution was given; of probabilities and logits only one is, the other follows from it."""
+    try:
+        names = list(value.arg_constraints)
+    except NotImplementedError:
+        return {}
+    own = {name: vars(value)[name] for name in names if isinstance(vars(value).get(name), torch.Tensor)}
+    if "logits" in own:
+        own.pop("probs", None)
+    return own

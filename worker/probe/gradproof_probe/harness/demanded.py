@@ -165,6 +165,8 @@ def _structure(argument: Argument, use: Parameter) -> Slot:
             inner.append(_structure(item, part))
         elif item.is_tensor:
             shaped = tensor_argument(item.name, inspect.Parameter.empty, part, Word())
+            if item.values != "normal":
+                shaped = replace(shaped, values=item.values)
             inner.append(Slot(shaped, form=part.form, use=part))
         else:
             inner.append(Slot(item, use=part))

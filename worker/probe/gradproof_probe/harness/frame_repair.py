@@ -274,6 +274,17 @@ def _listed(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argumen
             yield (*scene.arguments[:place], made, *scene.arguments[place + 1 :]), f"{argument.name} is a tensor"
 
 
+def _several(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
+    """What is concatenated or stacked is several tensors."""
+    if not re.search(r"must be (?:tuple|list) of Tensors, not Tensor", message):
+        return
+    for index in scene.suspects or range(len(scene.leaves)):
+        leaf = scene.leaves[index]
+        if leaf.is_tensor:
+            parts = tuple(replace(leaf, name=f"{leaf.name}[{place}]", keyword=False) for place in range(2))
+            yield _with_leaf(scene, index, replace(leaf, kind="list", items=parts)), f"{leaf.name} are several"
+
+
 def _indexing(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Arguments, str]]:
     """Indices of more than one axis, where what they pick doesn't fit: a vector, as long as what it picks from."""
     if not re.search(r"must match the size|match the broadcast shape|supposed to be a vector|only integer t", message):
@@ -305,4 +316,4 @@ def _looked_up(message: str, scene: Scene, _spare: Spare) -> Iterator[tuple[Argu
             yield _with_leaf(scene, index, leaf.with_shape((_ROWS, *leaf.shape[1:]))), f"{leaf.name} is a table"
 
 
-_INDICES: Final = (_listed, _indexing, _counted, _looked_up)
+_INDICES: Final = (_listed, _several, _indexing, _counted, _looked_up)

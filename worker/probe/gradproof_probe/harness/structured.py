@@ -65,6 +65,8 @@ def by_annotation(
         return _dict(name, None, use, scope, depth)
     if annotation is collections.abc.Callable:
         return Argument(name, "literal", text=function_of_arity(use.arity))
+    if issubclass(annotation, torch.distributions.Distribution):
+        return _distribution(name, annotation)
     return _instance(name, annotation, use, scope, depth)
 
 
@@ -115,6 +117,25 @@ def _dict(name: str, item: Any, use: Parameter, scope: dict[str, Any], depth: in
         inner = by_annotation(key, item, use.key(key), scope, depth + 1) if item is not None else TENSOR
         made.append(inner if isinstance(inner, Argument) else Argument(key))
     return Argument(name, "dict", items=tuple(made))
+
+
+_OF_DISTRIBUTIONS: Final = (
+    torch.distributions.Normal,
+    torch.distributions.Categorical,
+    torch.distributions.Bernoulli,
+    torch.distributions.Beta,
+    torch.distributions.Dirichlet,
+)
+
+
+def _distribution(name: str, cls: type) -> Argument | None:
+    """One of torch's own, of the class that is asked for or one below it; its parameters are tensors of their own."""
+    made = next((item for item in _OF_DISTRIBUTIONS if issubclass(item, cls)), None)
+    if made is None:
+        return None
+    given = ["logits"] if "logits" in made.arg_constraints else list(made.arg_constraints)
+    items = tuple(Argument(item, values="normal" if item in ("loc", "logits") else "positive") for item in given)
+    return Argument(name, "object", text=f"__import__('torch').distributions.{made.__name__}", items=items)
 
 
 def _instance(name: str, cls: type, use: Parameter, scope: dict[str, Any], depth: int) -> Argument | None:
