@@ -19,6 +19,7 @@ from analyzer.import_effects import NO_EFFECTS, ImportEffects, effects_of
 from analyzer.import_habits import Habit, habits_of
 from analyzer.object_builders import builds_objects, renames_entries
 from analyzer.own_attributes import NO_ATTRIBUTES, OwnAttributes, own_attributes
+from analyzer.plain_records import classes_given, plain_fields
 from analyzer.references import DefinitionOutline, definitions_of
 from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
 from analyzer.tensor_flow import CREATORS, flow_of, takes_arrays
@@ -61,7 +62,7 @@ class ClassOutline:
 
     `unfinished` are methods that only raise NotImplementedError, `handed_on` those that only call the same method of
     the base; `builds_layers`: it has a forward and keeps layers or parameters of torch, as a module does; `why_not` is
-    what its own forward says against a gradient.
+    what its own forward says against a gradient; `fields` are the classes of a record's fields.
     """
 
     qualname: str
@@ -78,6 +79,7 @@ class ClassOutline:
     handed_on: frozenset[str] = frozenset()
     attributes: OwnAttributes = NO_ATTRIBUTES
     files: WantedFiles = NO_FILES
+    fields: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class FunctionOutline:
     """A function that others can call as `name` (`f`, or `Class.f` for a static method).
 
     `takes`: it is given tensors for sure. If it is not, `through` are the dotted names of what it hands its parameters
-    to, and `makes` those of what it returns calls of. `why_not` says why its result has no gradient.
+    to, and `makes` those of what it returns calls of. `why_not` says why its result has no gradient; `gives` are the
+    classes that the annotation of its result names.
     """
 
     name: str
@@ -95,6 +98,7 @@ class FunctionOutline:
     through: tuple[str, ...] = ()
     makes: tuple[str, ...] = ()
     why_not: str = ""
+    gives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +207,7 @@ def _class_outline(file: FileContext, node: ast.ClassDef, prefix: str) -> ClassO
         handed_on=frozenset(handed_on),
         attributes=own_attributes(file, node) if bases else NO_ATTRIBUTES,
         files=wanted_files(file, node) if bases else NO_FILES,
+        fields=plain_fields(node),
     )
 
 
@@ -347,6 +352,7 @@ def _function_outline(file: FileContext, function: FunctionNode, name: str) -> F
         through=flow.through,
         makes=makes,
         why_not=why_not,
+        gives=classes_given(function),
     )
 
 

@@ -52,6 +52,8 @@ _OF_EVERY_MODULE = frozenset(
 _MUST_BE_WRITTEN = frozenset({"forward", "backward"})
 # A function that reaches a differentiable one through more helpers than this is not found out.
 _MOST_ROUNDS: Final = 5
+# Records of records of records are looked into; deeper ones, and those that hold themselves, may hold anything.
+_MOST_RECORDS: Final = 3
 
 
 def declare_targets(root: Path, paths: Sequence[str]) -> tuple[TargetDeclaration, ...]:
@@ -231,11 +233,19 @@ class _Targets:
     def _function(self, outline: Outline, function: FunctionOutline) -> str | None:
         """Why a function is not to be run, "" if it is; None for what is no target at all."""
         if function.takes:
-            return function.why_not
+            plain = bool(function.gives) and all(self._is_plain(outline, name) for name in function.gives)
+            return function.why_not or (eligibility.NO_TENSOR if plain else "")
         if id(function) in self._differentiable:
             return function.why_not or eligibility.by_name_of_function(function.name)
         made = [self._is_module(outline, name) for name in function.makes]
         return eligibility.FACTORY if made and all(made) else None
+
+    def _is_plain(self, outline: Outline, name: str, depth: int = 0) -> bool:
+        """Whether objects of a class of the snapshot hold no tensor, by what their fields are said to be."""
+        place = self._snapshot.find_class(outline, name)
+        if place is None or place[1].fields is None or depth > _MOST_RECORDS:
+            return False
+        return all(self._is_plain(place[0], field, depth + 1) for field in place[1].fields)
 
     def _is_module(self, outline: Outline, name: str) -> bool:
         place = self._snapshot.find_class(outline, name)

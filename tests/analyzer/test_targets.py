@@ -528,3 +528,29 @@ def test_what_only_puts_objects_together_is_ruled_out(tmp_path: Path, source: st
 def test_what_may_compute_with_tensors_is_to_be_run(tmp_path: Path, source: str) -> None:
     assert ruled_out(tmp_path, source) == {}
     assert declared(tmp_path, {"a.py": HEAD + source})
+
+
+RECORDS = (
+    "from dataclasses import dataclass\nfrom enum import Enum\nfrom typing import Any\n"
+    "class Mode(Enum):\n    A = 1\n"
+    "@dataclass\nclass Feature:\n    shape: tuple[int, ...]\n    mode: Mode\n"
+    "@dataclass\nclass Pair:\n    x: Tensor\n    n: int\n"
+    "@dataclass\nclass Loose:\n    x: Any\n"
+    "@dataclass\nclass Derived(Pair):\n    n: int\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("result", "reasons"),
+    [
+        ("tuple[dict[str, Feature], Mode]", {"find": "no tensor result"}),
+        ("Pair", {}),
+        ("Loose", {}),
+        ("Derived", {}),
+        ("list[Unknown]", {}),
+        ("tuple[Mode, Tensor]", {}),
+    ],
+)
+def test_records_of_plain_values_are_no_tensors(tmp_path: Path, result: str, reasons: dict[str, str]) -> None:
+    source = f"{RECORDS}def find(x: Tensor) -> {result}:\n    y = torch.exp(x)\n    return wrap(y)\n"
+    assert ruled_out(tmp_path, source) == reasons
