@@ -128,6 +128,21 @@ class Nested(nn.Module):
         assert layer.hidden_width == layer.attention.hidden_width
         width = layer.attention.hidden_width // layer.attention.heads // 4
         self.turn = nn.Parameter(torch.zeros(width).view(2, -1))
+
+class Fingers(nn.Module):
+    def __init__(self, places):
+        super().__init__()
+        sides = [places[side + finger] for side in ("l_", "r_") for finger in ("thumb", "index")]
+        self.places = places
+        self.kept = [places["first"], *sides]
+
+class Stored(nn.Module):
+    def __init__(self, model_path, width):
+        super().__init__()
+        if isinstance(model_path, int):
+            raise AssertionError("opened as a descriptor")
+        with open(model_path) as file:
+            self.layer = nn.Linear(width, int(file.read()))
 """
 
 
@@ -201,3 +216,22 @@ def test_where_a_small_config_is_too_small_its_widths_are_larger_together(networ
     _, expression = built(networks, name, tries=4)
     assert "width=64" in expression
     assert "device" not in expression
+
+
+def test_a_key_that_is_composed_while_constructing_is_added_to_the_mapping(networks: ModuleType) -> None:
+    made, _ = built(networks, "Fingers", tries=16)
+    assert {*made.places} == {"first", "l_thumb", "l_index", "r_thumb", "r_index"}
+
+
+def test_a_place_of_a_file_is_never_a_number(networks: ModuleType) -> None:
+    target = Target("Stored", "module", "networks.py", 1, ".", networks.__name__, "Stored")
+    resolved = Resolved(target, networks, networks.Stored)
+    constructors = Constructors.of(resolved)
+    tried = []
+    while (candidate := constructors.take()) is not None and len(tried) < 30:
+        tried.append(candidate.expression)
+        with pytest.raises(ExpressionError) as raised:
+            construct(resolved, candidate.expression, seed=0)
+        constructors.failed(candidate, raised.value.cause)
+    assert tried
+    assert not [expression for expression in tried if "model_path='" not in expression]

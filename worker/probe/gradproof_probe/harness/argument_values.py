@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.harness.mined_values import EMPTY, calls_of, values_named
-from gradproof_probe.harness.names import constructor_value
+from gradproof_probe.harness.names import PLACE_OF_A_FILE, constructor_value
 from gradproof_probe.harness.objects import classes_with, concrete, layer_with, namespace, reference
 from gradproof_probe.harness.usage import Usage, unwrapped
 
@@ -86,6 +86,9 @@ class ArgumentValues:
     def _choices(self, parameter: inspect.Parameter, usage: Usage, function: Any) -> Iterator[Choice]:
         annotation = resolved_annotation(parameter, function)
         name = parameter.name
+        if PLACE_OF_A_FILE.search(name):
+            yield Choice("'missing'", "names")
+            return
         annotated = list(self._by_annotation(annotation, name, usage))
         if annotated and not self._mined_instead(annotation):
             yield from annotated

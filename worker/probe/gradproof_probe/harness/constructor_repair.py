@@ -20,6 +20,7 @@ import torch
 
 from gradproof_probe.harness.conditions import Answer, Change, UnknownValueError, evaluate, solve
 from gradproof_probe.harness.constructor_parameters import KnownParameter
+from gradproof_probe.harness.names import PLACE_OF_A_FILE, constructor_value
 from gradproof_probe.harness.objects import reference
 from gradproof_probe.harness.raised_conditions import frames_of, guards
 from gradproof_probe.harness.sources import tree_of
@@ -53,8 +54,32 @@ class ConstructorRepair:
         except SyntaxError:
             return
         if isinstance(tree, ast.Call):
-            found = (*self._by_call(error, tree), *self._by_guards(error, tree), *self._by_message(error, tree))
+            found = (
+                *self._by_key(error, tree),
+                *self._by_call(error, tree),
+                *self._by_guards(error, tree),
+                *self._by_message(error, tree),
+            )
             yield from islice(dict.fromkeys(found), MOST)
+
+    # --- Mappings that we made ------------------------------------------------------------------------------------
+
+    def _by_key(self, error: BaseException, tree: ast.Call) -> Iterator[Changed]:
+        """A key that a mapping of ours lacks: composed of parts (`side + finger`), so that no reading finds it."""
+        if not isinstance(error, KeyError) or not error.args or not isinstance(error.args[0], str | int):
+            return
+        key = error.args[0]
+        for place, node in enumerate(ast.walk(tree)):
+            if not isinstance(node, ast.Dict) or any(getattr(k, "value", None) == key for k in node.keys):
+                continue
+            changed = copy.deepcopy(tree)
+            mapping = next(n for index, n in enumerate(ast.walk(changed)) if index == place)
+            assert isinstance(mapping, ast.Dict)
+            named = constructor_value(key) if isinstance(key, str) else None
+            like = mapping.values[-1] if mapping.values and named is None else None
+            mapping.keys.append(ast.Constant(key))
+            mapping.values.append(like or ast.parse(named or "8", mode="eval").body)
+            yield ast.unparse(changed), f"the key {key!r:.60} is asked for", "guards"
 
     # --- The call itself ----------------------------------------------------------------------------------------------
 
@@ -310,7 +335,8 @@ class ConstructorRepair:
     def _by_message(self, error: BaseException, tree: ast.Call) -> Iterator[Changed]:
         given = {item.arg: ast.unparse(item.value) for item in tree.keywords if item.arg}
         names = [known.name for known in self.owner.parameters]
-        suspects = [n for n in _suspects(error, names) if n not in _PLACES] or [n for n in names if n in given]
+        names = [name for name in names if name not in _PLACES and not PLACE_OF_A_FILE.search(name)]
+        suspects = _suspects(error, names) or [name for name in names if name in given]
         values = _alternatives(error)
         for name in suspects:
             known = self.owner.parameter(name)

@@ -106,6 +106,8 @@ BOUNDS: Final[tuple[tuple[frozenset[str], str, str], ...]] = (
     (frozenset({"high", "upper", "maximum"}), "1.0", "255"),
     (frozenset({"shape"}), "(8,)", "(3, 36, 36)"),
 )
+# What a file is read from. Never a number: `open(1)` takes over this process's own output, and closes it.
+PLACE_OF_A_FILE: Final = re.compile(r"(^|_)(path|file|filename|dir|folder|directory|ckpt)$", _I)
 BYTE_TYPES: Final = ("'uint8'", "torch.uint8")  # as arrays of other libraries name it, and as tensors do
 
 INTEGER_INPUT: Final = re.compile(
