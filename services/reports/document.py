@@ -249,7 +249,7 @@ class PlanInfo(Document):
 
 
 class TargetCounts(Document):
-    found: int = Field(description="what was to be run; what has no gradient to look at is counted in not_eligible")
+    found: int = Field(description="what was to be run; what is counted apart stands in not_eligible")
     run: int
     not_run: dict[str, int] = {}
     not_eligible: dict[str, int] = Field(default={}, description="public things that are no targets, by reason")

@@ -25,7 +25,6 @@ _NEXT_STEPS: Final[Mapping[str, str]] = {
     "missing dependency": "Install the package into the interpreter that runs the code (`--python`), see Missing "
     "packages.",
     "name absent after import": "The name is defined under a condition that did not hold here, or removed again.",
-    "not a target after all": "Nothing: importing showed that it is something else than its source looks like.",
     "constructor unsolved": _DECLARE,
     "inputs unsolved": _DECLARE,
     "crashed": "Run it by itself to see the native crash; if the values tried are to blame, declare others:",
@@ -92,7 +91,7 @@ def not_run(report: Report) -> tuple[NotRun, ...]:
 
 
 def not_eligible(report: Report) -> tuple[NotRun, ...]:
-    """What has no gradient to look at, by reason."""
+    """What is counted apart, by reason."""
     return _by_reason(report, eligible=False)
 
 

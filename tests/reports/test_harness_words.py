@@ -146,7 +146,7 @@ def test_the_page_shows_code_options_and_where_the_harness_comes_from(report: Re
     [
         ((), "there is no module, autograd function or tensor function that could be"),
         ((unrun("pkg.a:Lonely", "inputs unsolved"),), "what was found and why it was not run stands below"),
-        ((unrun("pkg.a:Lonely", "no differentiable output"),), "what was found has no gradient to look at"),
+        ((unrun("pkg.a:Lonely", "no differentiable output"),), "what was found is counted apart, as told below"),
     ],
 )
 def test_where_nothing_ran_the_page_says_why(targets: tuple[TargetResult, ...], words: str) -> None:

@@ -229,4 +229,4 @@ def _not_run(report: Report) -> Iterable[str]:
     apart = harnesses.not_eligible(report)
     if apart:
         counts = ", ".join(f"{len(group.targets)} {text(group.reason)}" for group in apart)
-        yield f"No gradient to look at, counted apart: {counts}."
+        yield f"Counted apart, with no gradient to look at or files wanted that are not here: {counts}."

@@ -283,7 +283,7 @@ class _Writer:
             yield from self._group(group)
         apart = harnesses.not_eligible(report)
         if apart:
-            yield self.heading("No gradient to look at, counted apart")
+            yield self.heading("Counted apart: no gradient to look at, or files wanted that are not here")
             yield from self.wrap(", ".join(f"{len(group.targets)} x {one_line(group.reason)}" for group in apart), "  ")
         yield from self._named(
             "Not decided",
@@ -388,7 +388,7 @@ class _Writer:
             if report.tool.torch:
                 ran += f"; torch {report.tool.torch} on {', '.join(report.tool.devices)}"
             if summary.targets.not_eligible:
-                ran += f"; {_counted(sum(summary.targets.not_eligible.values()), 'other')} without a gradient"
+                ran += f"; {_counted(sum(summary.targets.not_eligible.values()), 'other')} counted apart"
             yield from self.wrap(ran, "")
         elif summary.targets.found:
             yield from self.wrap(f"nothing was run; {_counted(summary.targets.found, 'target')} could be", "")
