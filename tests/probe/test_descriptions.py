@@ -55,11 +55,28 @@ class Places(Room[dict], Mapping):
         return len(self.rooms)
 '''
 
+# A parent's fields, whose annotations are texts that mean something in this module only.
+FIELDS = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+@dataclass
+class Part:
+    width: int
+
+@dataclass
+class Fields:
+    part: Part
+"""
+
 NETWORKS = """
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import torch
+from madeup_fields import Fields
 from madeup_rooms import Places, Room
 from torch import nn
 
@@ -143,6 +160,26 @@ class Stored(nn.Module):
             raise AssertionError("opened as a descriptor")
         with open(model_path) as file:
             self.layer = nn.Linear(width, int(file.read()))
+
+SomeConfig = TypeVar("SomeConfig")
+
+class OfConfig(nn.Module, Generic[SomeConfig]):
+    def __init__(self, given: SomeConfig):
+        super().__init__()
+        assert isinstance(given, Author | Extended), type(given)
+        self.given = given
+
+class OfAuthor(OfConfig[Author]):
+    pass
+
+@dataclass
+class Extended(Fields):
+    more: int = 2
+
+class OfExtended(OfConfig["Extended"]):
+    def __init__(self, given: Extended):
+        super().__init__(given)
+        assert type(given.part).__name__ == "Part", type(given.part)
 """
 
 
@@ -150,6 +187,7 @@ class Stored(nn.Module):
 def networks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     root: Path = tmp_path_factory.mktemp("descriptions")
     (root / "madeup_rooms.py").write_text(ROOMS)
+    (root / "madeup_fields.py").write_text(FIELDS)
     (root / "madeup_networks").mkdir()
     (root / "madeup_networks" / "__init__.py").write_text("")
     (root / "madeup_networks" / "networks.py").write_text(NETWORKS)
@@ -235,3 +273,9 @@ def test_a_place_of_a_file_is_never_a_number(networks: ModuleType) -> None:
         constructors.failed(candidate, raised.value.cause)
     assert tried
     assert not [expression for expression in tried if "model_path='" not in expression]
+
+
+@pytest.mark.parametrize("name", ["OfAuthor", "OfExtended"])
+def test_annotations_mean_what_they_mean_in_the_class_that_has_them(networks: ModuleType, name: str) -> None:
+    made, _ = built(networks, name, tries=1)
+    assert made.given is not None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gradproof_probe.harness.argument_values import resolved_annotation
 from gradproof_probe.harness.usage import Usage, initialiser, positional_parameters, usage_of
 
 SINKS: Final = 4  # `**kwargs` handed on within `**kwargs`
@@ -46,13 +50,49 @@ def known_parameters(cls: type) -> list[KnownParameter]:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         ]
     usage = usage_of(cls)
+    given = _type_arguments(cls)
     known = {
-        p.name: KnownParameter(p, usage.of.get(p.name, Usage()), found[1])
+        p.name: KnownParameter(_of_class(p, cls, found[1], given), usage.of.get(p.name, Usage()), found[1])
         for p in positional_parameters(cls, every=True)
     }
     if usage.kwargs is not None:
         _add_sinks(cls, known, frozenset(), SINKS)
     return list(known.values())
+
+
+def _type_arguments(cls: type) -> dict[Any, Any]:
+    """What a class and its parents give for the type variables of their generic bases: `Model(Base[Config])`."""
+    found: dict[Any, Any] = {}
+    for owner in cls.__mro__:
+        for base in vars(owner).get("__orig_bases__", ()):
+            variables = getattr(typing.get_origin(base), "__parameters__", ())
+            for variable, argument in zip(variables, typing.get_args(base), strict=False):
+                if not isinstance(argument, typing.TypeVar):
+                    found.setdefault(variable, argument)
+    return found
+
+
+def _of_class(parameter: inspect.Parameter, cls: type, function: Any, given: Mapping[Any, Any]) -> inspect.Parameter:
+    """The parameter as the class means it: with its type arguments, a field's text read where the field stands."""
+    annotation = parameter.annotation
+    if isinstance(annotation, str) and function.__name__ == "__init__" and parameter.name in _fields(cls):
+        owner = next((c for c in cls.__mro__ if parameter.name in vars(c).get("__annotations__", {})), cls)
+        names = vars(sys.modules[owner.__module__]) if owner.__module__ in sys.modules else {}
+        try:
+            annotation = eval(annotation, dict(names))
+        except BaseException:  # submitted annotations may raise anything; the text stays then
+            annotation = parameter.annotation
+    elif isinstance(annotation, str) and given:
+        annotation = resolved_annotation(parameter, function)
+        annotation = annotation if isinstance(annotation, typing.TypeVar) else parameter.annotation
+    if isinstance(annotation, typing.TypeVar):
+        annotation = given.get(annotation, annotation)
+    return parameter.replace(annotation=annotation)
+
+
+def _fields(cls: type) -> Mapping[str, Any]:
+    fields = getattr(cls, "__dataclass_fields__", {})
+    return fields if isinstance(fields, dict) else {}
 
 
 def _add_sinks(callee: Any, known: dict[str, KnownParameter], explicit: frozenset[str], depth: int) -> None:
