@@ -30,19 +30,10 @@ class FixedSizes:
     def changes(self, message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
         """(changed arguments, why), to be tried next; nothing if the error speaks of another thing."""
         listed = leaves(arguments)
-        for index, changed, why in (*self._grown(message, listed), *self._flattened(message, listed)):
+        for made, why in _grown(message, listed):
+            yield with_leaves(arguments, made), why
+        for index, changed, why in self._flattened(message, listed):
             yield with_leaves(arguments, (*listed[:index], changed, *listed[index + 1 :])), why
-
-    def _grown(self, message: str, listed: Arguments) -> Iterator[tuple[int, Argument, str]]:
-        """Larger than a kernel: twice the side, until it is; of as many axes as the message counts."""
-        count = _axes_too_small(message)
-        for index, argument in enumerate(listed):
-            # One axis of features and perhaps one of a batch are in front.
-            if count and argument.kind == "float" and len(argument.shape) - count in (1, 2):
-                side = 2 * max(argument.shape[-count:])
-                if side <= _LARGEST[count]:
-                    shape = (*argument.shape[:-count], *(side,) * count)
-                    yield index, argument.with_shape(shape), f"the kernel is larger: side {side}"
 
     def _flattened(self, message: str, listed: Arguments) -> Iterator[tuple[int, Argument, str]]:
         for index, argument in enumerate(listed):
@@ -61,6 +52,8 @@ class FixedSizes:
                 side = self._side(index, argument.shape, axes, have, want)
                 if side is not None:
                     shape = tuple(side if axis in axes else size for axis, size in enumerate(argument.shape))
+                    if side == 1 and len(shape) == 3 and axes == (1,):
+                        shape = (shape[0], shape[2])  # no sequence at all is the simpler reading
                     why = f"side {side}, since {have} features came where {want} are wanted"
                     yield index, replace(argument, shape=shape), why
 
@@ -71,6 +64,19 @@ class FixedSizes:
         count = len(axes)
         seen[math.prod(shape[axis] for axis in axes) ** (1 / count)] = have
         return None if len(seen) > _STEPS else next_side(seen, want, count, _LARGEST[count])
+
+
+def _grown(message: str, listed: Arguments) -> Iterator[tuple[Arguments, str]]:
+    """Larger than a kernel: twice the side, until it is; of all that are alike, such as two images to be compared."""
+    count = _axes_too_small(message)
+    # One axis of features and perhaps one of a batch are in front.
+    fitting = [a for a in listed if count and a.kind == "float" and len(a.shape) - count in (1, 2)]
+    for shape in dict.fromkeys(argument.shape for argument in fitting):
+        side = 2 * max(shape[-count:])
+        if side <= _LARGEST[count]:
+            grown = (*shape[:-count], *(side,) * count)
+            made = tuple(a.with_shape(grown) if a.kind == "float" and a.shape == shape else a for a in listed)
+            yield made, f"the kernel is larger: side {side}"
 
 
 def next_side(seen: _Observed, want: int, count: int, largest: int) -> int | None:
