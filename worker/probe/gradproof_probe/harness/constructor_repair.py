@@ -13,7 +13,7 @@ import linecache
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from types import CodeType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -54,12 +54,9 @@ class ConstructorRepair:
         except SyntaxError:
             return
         if isinstance(tree, ast.Call):
-            found = (
-                *self._by_key(error, tree),
-                *self._by_call(error, tree),
-                *self._by_guards(error, tree),
-                *self._by_message(error, tree),
-            )
+            found = tuple(self._by_key(error, tree))
+            if not found:
+                found = (*self._by_call(error, tree), *self._by_guards(error, tree), *self._by_message(error, tree))
             yield from islice(dict.fromkeys(found), MOST)
 
     # --- Mappings that we made ------------------------------------------------------------------------------------
@@ -69,8 +66,9 @@ class ConstructorRepair:
         if not isinstance(error, KeyError) or not error.args or not isinstance(error.args[0], str | int):
             return
         key = error.args[0]
+        asked = [set(value) for level in frames_of(error) for value in _mappings(level.frame) if key not in value]
         for place, node in enumerate(ast.walk(tree)):
-            if not isinstance(node, ast.Dict) or any(getattr(k, "value", None) == key for k in node.keys):
+            if not isinstance(node, ast.Dict) or {getattr(k, "value", None) for k in node.keys} not in asked:
                 continue
             changed = copy.deepcopy(tree)
             mapping = next(n for index, n in enumerate(ast.walk(changed)) if index == place)
@@ -345,6 +343,10 @@ class ConstructorRepair:
             for value in dict.fromkeys((*own, *(() if is_object else values))):
                 if given.get(name) != value:
                     yield self._with(tree, {name: value}), f"{name}={value} after {type(error).__name__}", "repair"
+
+
+def _mappings(frame: FrameType) -> list[dict[Any, Any]]:
+    return [value for value in frame.f_locals.values() if type(value) is dict]
 
 
 def kept_argument(change: Change) -> str | None:
