@@ -12,7 +12,9 @@ WRONG = ("SavesDefault", "SavesAnnotated", "SavesComputed")
 
 @pytest.fixture(scope="module")
 def spoken() -> Spoken:
-    return speak(FIXTURES, [entry("autograd_function", f"saved:{name}") for name in (*RIGHT, *WRONG)])
+    return speak(
+        FIXTURES, [entry("autograd_function", f"saved:{name}") for name in (*RIGHT, *WRONG, "CallsInBackward")]
+    )
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -26,3 +28,8 @@ def test_a_number_that_the_author_saves_stays_a_fault(spoken: Spoken, name: str)
     result = spoken.result(name)
     assert result["verdict"] == "fail"
     assert "save_for_backward can only save" in result["summary"]
+
+
+def test_a_function_of_ours_that_backward_calls_otherwise_is_no_fault(spoken: Spoken) -> None:
+    assert spoken.harness("CallsInBackward")["inputs"][0].startswith("lambda")
+    assert spoken.result("CallsInBackward")["verdict"] == "pass", spoken.result("CallsInBackward")

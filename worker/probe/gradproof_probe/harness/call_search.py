@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import inspect
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,7 @@ FALLBACKS: Final = ("backward", "not_finite", "no_gradient")
 # What is tried where values aren't finite: logarithms, roots, divergences and norms have one of these domains.
 OTHER_VALUES: Final[tuple[Values, ...]] = ("unit", "positive", "simplex", "direction")
 NO_GRADIENT_TRIALS: Final = 24
+_ARGUMENTS_REFUSED: Final = re.compile(r"takes .*arguments? .*given|takes .*but|must be .*, not|missing \d+ required")
 MISUSED_TRIALS: Final = 12  # where the fault lies in what the instance was built with
 
 
@@ -398,9 +400,16 @@ def _is_about_kept(error: BaseException) -> bool:
 
 
 def _blames_a_guess(trial: Trial, arguments: Arguments) -> bool:
-    """Whether a number that was saved for backward can be one that we gave where the author gives a tensor."""
-    return (
-        trial.stage == "fault"
-        and "save_for_backward can only save" in str(trial.error)
-        and any(argument.guessed and argument.kind == "literal" for argument in arguments)
-    )
+    """Whether a fault of the backward is ours: a number was saved that the author gives as a tensor, a tensor is
+    called, or a function of ours is called with other arguments than it takes.
+    """
+    if trial.stage not in ("fault", "backward"):
+        return False
+    if "save_for_backward can only save" in str(trial.error):
+        return any(argument.guessed and argument.kind == "literal" for argument in arguments)
+    if not isinstance(trial.error, TypeError):
+        return False
+    if "'Tensor' object is not callable" in str(trial.error):
+        return True
+    calls_wrongly = _ARGUMENTS_REFUSED.search(str(trial.error)) is not None
+    return calls_wrongly and any(callable(value) for value in [*trial.args, *trial.kwargs.values()])

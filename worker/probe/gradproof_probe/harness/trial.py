@@ -140,7 +140,7 @@ def attempt(built: Built, *, seed: int, seconds: float) -> Trial:
         if NO_DERIVATIVE.search(str(error)):
             return Trial("no_gradient", error, progress.calls)
         definite = DEFINITE_FAULTS.search(str(error)) is not None
-        return Trial("fault" if definite else "backward", error, progress.calls)
+        return Trial("fault" if definite else "backward", error, progress.calls, args=args, kwargs=kwargs)
     if all(value is None for value in gradients):
         return Trial("no_gradient", None, progress.calls)
     all_finite = finite and all(bool(torch.isfinite(value).all()) for value in gradients if value is not None)
