@@ -331,6 +331,25 @@ def of_rank(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
     }.get(rank, (2,) * rank)
 
 
+def _added(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
+    """What is added by index: slices of what it is added to, one for each number of the index."""
+    match = re.search(
+        rf"source tensor shape must match self tensor shape, .* Got self.shape = {_SHAPE} source.shape = {_SHAPE}",
+        message,
+    )
+    taken, given = (_shape(match[1]), _shape(match[2])) if match else ((), ())
+    count = re.search(
+        rf"Number of indices \({_NUMBER}\) should be equal to source.size\(dim\): \({_NUMBER}\), for dim: {_NUMBER}",
+        message,
+    )
+    for index, argument in enumerate(arguments):
+        if given and argument.is_tensor and argument.shape == given:
+            slices = argument.with_shape((given[0], *taken[1:]))
+            yield _with(arguments, index, slices), f"slices of {taken} are added"
+        if count and argument.is_tensor and argument.shape[int(count[3]) :][:1] == (int(count[2]),):
+            yield from _offer(_set_axis(arguments, index, int(count[3]), int(count[1])), f"{count[1]} are added")
+
+
 def _expected(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]]:
     """`Expected shape: ['B', '3', '3'] Actual shape: [2, 5, 5]` and the like: its numbers are taken, symbols not."""
     match = re.search(
@@ -499,4 +518,16 @@ def _kinds(message: str, arguments: Arguments) -> Iterator[tuple[Arguments, str]
                 )
 
 
-_RULES: Final = (_alike, _expected, _channels, _normalized, _matmul, _ranks, _dtypes, _divisible, _sizes, _kinds)
+_RULES: Final = (
+    _alike,
+    _added,
+    _expected,
+    _channels,
+    _normalized,
+    _matmul,
+    _ranks,
+    _dtypes,
+    _divisible,
+    _sizes,
+    _kinds,
+)
