@@ -202,5 +202,5 @@ def test_a_slice_is_added_for_each_number_of_an_index(module: ModuleType) -> Non
 
 def test_what_is_added_by_index_has_a_number_for_each_of_them(module: ModuleType) -> None:
     found, _ = search(module, "weighted_degrees")
-    _, edges, weight = tensors(module, "weighted_degrees", found)
-    assert weight.shape == edges.shape[1:]
+    _, (source, target), weight = tensors(module, "weighted_degrees", found)
+    assert weight.shape == target.shape == source.shape
