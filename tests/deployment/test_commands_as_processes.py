@@ -70,6 +70,7 @@ class Stack:
             "GRADPROOF_BROKER_URL": self.broker_url,
             "GRADPROOF_DATA_DIR": str(self.directory),
             "GRADPROOF_INDUCTOR_BUDGET": "PT1S",
+            "GRADPROOF_COMPILED_HEADERS_HOME": f"{self.directory}-headers",
             "PATH": f"{PROGRAMS}:/usr/bin:/bin",
             "HOME": str(self.directory),
         }
