@@ -161,6 +161,38 @@ class Stored(nn.Module):
         with open(model_path) as file:
             self.layer = nn.Linear(width, int(file.read()))
 
+class WrittenOrRead:
+    def __init__(self, vocab_size_or_config_json_file, width=768):
+        if isinstance(vocab_size_or_config_json_file, str):
+            with open(vocab_size_or_config_json_file) as file:
+                self.__dict__.update(eval(file.read()))
+        else:
+            self.vocab_size, self.width = vocab_size_or_config_json_file, width
+
+class OfEither(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        if not isinstance(config, WrittenOrRead):
+            raise ValueError(f"{config} is no configuration")
+        self.table = nn.Embedding(config.vocab_size, config.width)
+
+class Grouped(nn.Module):
+    def __init__(self, matrix):
+        super().__init__()
+        self.matrix = matrix.to(matrix.device)
+        self.layers = nn.ModuleList([nn.Linear(matrix.shape[1], 1) for _ in range(matrix.shape[0])])
+
+class Defaulted(nn.Module):
+    def __init__(self, matrix=[]):
+        super().__init__()
+        self.matrix = matrix.to(matrix.device)
+
+class Tied(nn.Module):
+    def __init__(self, embedding_weights):
+        super().__init__()
+        self.layer = nn.Linear(embedding_weights.size(1), embedding_weights.size(0), bias=False)
+        self.layer.weight = embedding_weights
+
 SomeConfig = TypeVar("SomeConfig")
 
 class OfConfig(nn.Module, Generic[SomeConfig]):
@@ -273,6 +305,23 @@ def test_a_place_of_a_file_is_never_a_number(networks: ModuleType) -> None:
         constructors.failed(candidate, raised.value.cause)
     assert tried
     assert not [expression for expression in tried if "model_path='" not in expression]
+
+
+def test_a_file_that_may_as_well_be_a_size_is_a_size(networks: ModuleType) -> None:
+    made, _ = built(networks, "OfEither")
+    assert made.table.num_embeddings < 64
+
+
+@pytest.mark.parametrize("name", ["Grouped", "Defaulted"])
+def test_what_has_a_shape_is_a_tensor(networks: ModuleType, name: str) -> None:
+    made, _ = built(networks, name, tries=5)
+    assert isinstance(made.matrix, torch.Tensor)
+
+
+def test_weights_that_become_those_of_a_layer_are_a_parameter_with_a_row_for_each_word(networks: ModuleType) -> None:
+    made, expression = built(networks, "Tied", tries=2)
+    assert "torch.nn.Parameter(" in expression
+    assert made.layer.weight.shape == (11, 12)
 
 
 @pytest.mark.parametrize("name", ["OfAuthor", "OfExtended"])

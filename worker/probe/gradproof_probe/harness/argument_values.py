@@ -227,6 +227,9 @@ class ArgumentValues:
         if own and self.depth > 0:
             for cls in own:
                 yield from (Choice(text, "usage") for text in self.scope.instances(cls, self.depth - 1))
+        if usage.is_shaped and not usage.number:
+            yield from self._tensors(name)
+            return
         if usage.factory and usage.own_attributes:
             yield from self._classes(None, name, usage)
         if usage.own_attributes and not usage.number:
@@ -251,6 +254,14 @@ class ArgumentValues:
             yield Choice(
                 by_name if by_name is not None and is_number(by_name) else "8", "usage" if not by_name else "names"
             )
+
+    @staticmethod
+    def _tensors(name: str) -> Iterator[Choice]:
+        """A matrix; of embeddings one row for each word, as the widths elsewhere go by their names."""
+        sizes = ("vocab_size", "hidden_size") if "embed" in name else ("input_dim", "input_dim")
+        rows, columns = (constructor_value(size) or "8" for size in sizes)
+        yield Choice(f"torch.randn({rows}, {columns})", "usage")
+        yield Choice(f"torch.nn.Parameter(torch.randn({rows}, {columns}))", "usage")
 
     def _converted(self, usage: Usage) -> Iterator[Choice]:
         """Where a class is made of nothing but this value: what the repository makes that class of."""

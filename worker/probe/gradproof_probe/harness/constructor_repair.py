@@ -35,6 +35,7 @@ _PER_GUARD: Final = 6
 # By what was raised: values that an argument of another kind would have. Expressions.
 _PLACES: Final = frozenset({"device", "dtype", "generator"})  # where and how, not what: their defaults are right
 _SEQUENCES: Final = ("(8, 8)", "(1, 1)", "(2, 2, 2)", "[4, 8]")
+_TENSORS: Final = ("torch.randn(8, 8)", "torch.nn.Parameter(torch.randn(8, 8))")
 _OBJECTS: Final = ("torch.nn.Linear(8, 8)", "torch.nn.Identity()", "torch.nn.ReLU")
 _TEXTS: Final = ("'relu'", "'mean'", "'none'", "'same'", "'batch'")
 _NUMBERS: Final = ("8", "4", "2", "1", "16", "3", "64", "0.5")
@@ -413,6 +414,8 @@ def _alternatives(error: BaseException) -> tuple[str, ...]:
     message = str(error)
     if re.search(r"not iterable|not subscriptable|has no len|cannot unpack|must be a sequence|to unpack", message):
         return _SEQUENCES
+    if re.search(r"object has no attribute '(to|shape|size|dim|ndim|device|dtype|numel)'", message):
+        return (*_TENSORS, *_OBJECTS)
     if re.search(r"not callable|object has no attribute|is not a Module subclass", message):
         return (
             (*_OBJECTS, *_TEXTS[:1], "None")

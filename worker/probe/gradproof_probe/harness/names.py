@@ -107,7 +107,10 @@ BOUNDS: Final[tuple[tuple[frozenset[str], str, str], ...]] = (
     (frozenset({"shape"}), "(8,)", "(3, 36, 36)"),
 )
 # What a file is read from. Never a number: `open(1)` takes over this process's own output, and closes it.
-PLACE_OF_A_FILE: Final = re.compile(r"(^|_)(path|file|filename|dir|folder|directory|ckpt)$", _I)
+# `vocab_size_or_config_file` takes a number as well.
+PLACE_OF_A_FILE: Final = re.compile(
+    r"^(?!.*(size|dim|num|count)).*(?<![a-z])(path|file|filename|dir|folder|directory|ckpt)$", _I
+)
 BYTE_TYPES: Final = ("'uint8'", "torch.uint8")  # as arrays of other libraries name it, and as tensors do
 
 INTEGER_INPUT: Final = re.compile(

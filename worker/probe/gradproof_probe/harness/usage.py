@@ -27,6 +27,8 @@ _TEXT_METHODS: Final = frozenset(
     {"lower", "upper", "split", "strip", "startswith", "endswith", "format", "replace", "join", "title", "isdigit"}
 )
 _DICT_METHODS: Final = frozenset({"get", "pop", "keys", "values", "items", "setdefault", "update"})
+_OF_TENSORS: Final = frozenset(dir(torch.Tensor))
+_SHAPED: Final = frozenset({"shape", "ndim", "size", "dim"})  # a configuration has a dtype and a device too
 _LIST_METHODS: Final = frozenset({"append", "index", "count", "extend", "sort", "insert"})
 
 
@@ -87,9 +89,16 @@ class Usage:
         return self.item
 
     @property
+    def is_shaped(self) -> bool:
+        """Whether its shape is asked for, and nothing that a tensor hasn't."""
+        return self.tensor and not _SHAPED.isdisjoint(self.attributes) and _OF_TENSORS.issuperset(self.attributes)
+
+    @property
     def own_attributes(self) -> dict[str, Usage]:
         """Attributes that say more than "a module", "a text" or "a tensor"."""
         usual = _OF_EVERY_MODULE | _TEXT_METHODS | _DICT_METHODS | _LIST_METHODS
+        if self.is_shaped:
+            return {}
         return {name: usage for name, usage in self.attributes.items() if name not in usual and name[:2] != "__"}
 
 
