@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from gradproof_probe.harness.call_search import CallSearch, Found, Search, Start
+from gradproof_probe.harness.demand import demands
 from gradproof_probe.harness.recipe import make_inputs
 from gradproof_probe.importing import Resolved
 from gradproof_probe.request import Target
@@ -204,3 +205,18 @@ def test_what_is_added_by_index_has_a_number_for_each_of_them(module: ModuleType
     found, _ = search(module, "weighted_degrees")
     _, (source, target), weight = tensors(module, "weighted_degrees", found)
     assert weight.shape == target.shape == source.shape
+
+
+class OfANumber(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(5, 5), torch.nn.Linear(1, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.first(x)
+        answer: torch.Tensor = self.second(hidden.sum())
+        return answer
+
+
+def test_what_a_layer_would_refuse_does_not_stop_the_reading() -> None:
+    assert demands(OfANumber.forward, OfANumber(), ["x"])["x"].form.axis(-1).known() == 5

@@ -30,7 +30,8 @@ def replaced(form: Form, index: int, axis: Axis) -> Form:
         result.axes[index] = axis
         return result
     result = Form.of(form.axis(place) for place in range(form.rank))
-    result.axes[index % form.rank] = axis
+    if form.rank:  # a number has no axes: the layer will refuse it
+        result.axes[index % form.rank] = axis
     return result
 
 
