@@ -13,6 +13,10 @@ CHECK = "compile_equivalence"
 def spoken() -> Spoken:
     names = ("Plain", "Broken", "Compiling", "Refusing", "Outside", "UpdatesInPlace", "Assigns", "CompilingInEval")
     batch = [entry("module", f"compiled:{name}", checks=[CHECK]) for name in names]
+    batch += [
+        entry("module", f"compiled:{name}", constructor=f"{name}()", inputs=("torch.rand(3, 4) + 0.5",), checks=[CHECK])
+        for name in ("IllConditioned", "SlightlyOff")
+    ]
     batch.append(entry("autograd_function", "textbook:Quadratic", checks=[CHECK]))
     return speak(FIXTURES, batch, limits={"inductor_s": 0})
 
@@ -42,6 +46,13 @@ def test_graph_breaks_are_listed_with_their_submitted_lines(spoken: Spoken) -> N
 def test_another_result_under_compile_fails(spoken: Spoken) -> None:
     result = spoken.result("Compiling", CHECK)
     assert (result["verdict"], result["diagnosis"]["cause"]) == ("fail", "compile_differs")
+
+
+def test_a_rounding_that_eager_magnifies_as_well_is_no_other_result(spoken: Spoken) -> None:
+    result = spoken.result("IllConditioned", CHECK)
+    assert result["verdict"] == "pass", result
+    assert "as eager does where inputs are off by one unit" in result["evidence"]["rounding"][0]
+    assert spoken.result("SlightlyOff", CHECK)["verdict"] == "fail"
 
 
 def test_a_mode_that_computes_something_else_is_compiled_too(spoken: Spoken) -> None:
