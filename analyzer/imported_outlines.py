@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from analyzer.closure import files_loaded_by
-from analyzer.context import FileContext
-from analyzer.outline import Outline, outline_of
+from analyzer.outline import Outline
+from analyzer.outline_reading import read_outline
 from analyzer.snapshot import SnapshotOutline
-from analyzer.source import InvalidSyntaxError, UnreadableSourceError, decode, parse
 
 
 def imported_outlines(
@@ -27,14 +26,6 @@ def imported_outlines(
         loaded = files_loaded_by(SnapshotOutline(outlines, snapshot_paths), frontier)
         fresh = [path for path in loaded if path not in known]
         known.update(fresh)
-        frontier = [outline for path in fresh if (outline := _outline(root, path, max_bytes)) is not None]
+        frontier = [outline for path in fresh if (outline := read_outline(root, path, max_bytes=max_bytes)) is not None]
         outlines += frontier
     return tuple(outlines[len(asked) :])
-
-
-def _outline(root: Path, path: str, max_bytes: int) -> Outline | None:
-    try:
-        text = decode((root / path).read_bytes(), max_bytes=max_bytes)
-        return outline_of(FileContext(path=path, module="", text=text, tree=parse(text)))
-    except (OSError, UnreadableSourceError, InvalidSyntaxError, RecursionError):
-        return None

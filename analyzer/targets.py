@@ -13,14 +13,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from analyzer import eligibility
-from analyzer.context import AUTOGRAD_FUNCTION_NAMES, FileContext
+from analyzer.context import AUTOGRAD_FUNCTION_NAMES
 from analyzer.findings import TargetDeclaration, TargetKind
-from analyzer.outline import ClassOutline, FunctionOutline, Outline, outline_of
+from analyzer.options import DEFAULT_OPTIONS
+from analyzer.outline import ClassOutline, FunctionOutline, Outline
+from analyzer.outline_reading import read_outline
 from analyzer.snapshot import Place, SnapshotOutline
-from analyzer.source import InvalidSyntaxError, UnreadableSourceError, decode, parse
 from analyzer.wanted_files import NO_FILES, handed_on
 
-_MAX_BYTES = 4 * 1024 * 1024
 _NO_TARGETS_IN_DIRECTORIES = frozenset({"test", "tests", "testing", "doc", "docs"})
 _NO_TARGETS_IN_FILES = frozenset({"setup.py", "conftest.py", "noxfile.py", "__main__.py"})
 # Names of torch.nn that look like module classes and are none.
@@ -58,14 +58,11 @@ _MOST_RECORDS: Final = 3
 
 def declare_targets(root: Path, paths: Sequence[str]) -> tuple[TargetDeclaration, ...]:
     """Reads the files and declares what can be run, in the order of path and line. Unreadable files yield nothing."""
-    outlines: list[Outline] = []
-    for path in sorted(set(paths)):
-        try:
-            text = decode((root / path).read_bytes(), max_bytes=_MAX_BYTES)
-            tree = parse(text)
-        except (OSError, UnreadableSourceError, InvalidSyntaxError):
-            continue
-        outlines.append(outline_of(FileContext(path=path, module="", text=text, tree=tree)))
+    outlines = [
+        outline
+        for path in sorted(set(paths))
+        if (outline := read_outline(root, path, max_bytes=DEFAULT_OPTIONS.max_bytes)) is not None
+    ]
     return targets_of(SnapshotOutline(outlines, paths))
 
 

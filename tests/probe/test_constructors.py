@@ -13,9 +13,10 @@ import pytest
 import torch
 from gradproof_probe.harness.constructors import Constructors
 from gradproof_probe.harness.options import mode_options
-from gradproof_probe.harness.recipe import ExpressionError, construct
 from gradproof_probe.importing import Resolved
 from gradproof_probe.request import Target
+
+from tests.probe.constructing import constructed
 
 MODELS = '''
 from __future__ import annotations
@@ -243,22 +244,8 @@ class Package:
 
     def construct(self, name: str, tries: int = 40) -> tuple[torch.nn.Module, str, str, int]:
         """The module, its expression, how it was found and in how many tries."""
-        resolved = self.target(name)
-        constructors = Constructors.of(resolved)
-        last: BaseException | None = None
-        for count in range(1, tries + 1):
-            candidate = constructors.take()
-            if candidate is None:
-                break
-            try:
-                made = construct(resolved, candidate.expression, seed=0)
-            except ExpressionError as error:
-                last = error.cause
-                constructors.failed(candidate, error.cause)
-                continue
-            assert made is not None
-            return made, candidate.expression, candidate.found_by, count
-        raise AssertionError(f"{name} was not constructed: {last!r}")
+        made, candidate, count = constructed(self.target(name), tries=tries)
+        return made, candidate.expression, candidate.found_by, count
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,8 @@ from gradproof_probe.harness.recipe import ExpressionError, construct
 from gradproof_probe.importing import Resolved
 from gradproof_probe.request import Target
 
+from tests.probe.constructing import constructed
+
 # A package that the submitted code depends on. Its base class is no abstract one: only its methods raise.
 ROOMS = '''
 from __future__ import annotations
@@ -233,21 +235,8 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
 def built(networks: ModuleType, name: str, tries: int = 8) -> tuple[torch.nn.Module, str]:
     target = Target(name, "module", "networks.py", 1, ".", networks.__name__, name)
     resolved = Resolved(target, networks, getattr(networks, name))
-    constructors = Constructors.of(resolved)
-    last: BaseException | None = None
-    for _ in range(tries):
-        candidate = constructors.take()
-        if candidate is None:
-            break
-        try:
-            made = construct(resolved, candidate.expression, seed=0)
-        except ExpressionError as error:
-            last = error.cause
-            constructors.failed(candidate, error.cause)
-            continue
-        assert made is not None
-        return made, candidate.expression
-    raise AssertionError(f"{name} was not constructed: {last!r}")
+    made, candidate, _ = constructed(resolved, tries=tries)
+    return made, candidate.expression
 
 
 def test_a_base_class_of_another_package_is_given_as_a_class_that_derives_from_it(networks: ModuleType) -> None:
