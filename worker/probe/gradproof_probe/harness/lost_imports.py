@@ -10,9 +10,8 @@ import ast
 import importlib.util
 import sys
 from functools import lru_cache
-from types import TracebackType
 
-from gradproof_probe.harness.sources import tree_of
+from gradproof_probe.harness.sources import raised_at, tree_of
 
 _STANDING_IN = (None, object)
 
@@ -31,11 +30,9 @@ def lost_base(cls: type) -> str | None:
 
 def lost_name(error: BaseException) -> str | None:
     """The dotted name of what `None` or `object` stands in for on the line that raised."""
-    traceback: TracebackType | None = error.__traceback__
+    traceback = raised_at(error)
     if traceback is None or not isinstance(error, AttributeError | TypeError):
         return None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
     frame = traceback.tb_frame
     for node in ast.walk(tree) if (tree := tree_of(frame.f_code.co_filename)) is not None else ():
         if isinstance(node, ast.Name) and node.lineno == traceback.tb_lineno and node.id not in frame.f_locals:

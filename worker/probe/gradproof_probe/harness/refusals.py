@@ -8,12 +8,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Final
 
 from gradproof_probe.harness.lost_imports import lost_name
 from gradproof_probe.harness.objects import attributes_of, classes_of
-from gradproof_probe.harness.sources import function_of, tree_of
+from gradproof_probe.harness.sources import function_of, raised_at, tree_of
 from gradproof_probe.harness.wanted_files import wants_file
 from gradproof_probe.importing import NotRunnableError, Resolved, describe_error, on_pypi
 from gradproof_probe.missing_modules import MissingDependencyError
@@ -79,11 +78,9 @@ def missing_dependency(error: BaseException | None) -> NotRunnableError | None:
 
 def _failed_import(error: NameError) -> str | None:
     """The module that a global name would have come from, had its import inside `try` not failed."""
-    traceback: TracebackType | None = error.__traceback__
+    traceback = raised_at(error)
     if traceback is None or error.name is None:
         return None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
     tree = tree_of(traceback.tb_frame.f_code.co_filename)
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.Try) or not any(_catches_imports(handler) for handler in node.handlers):
@@ -118,11 +115,9 @@ def _unwritten(error: NotImplementedError, resolved: Resolved) -> NotRunnableErr
         return None
     if f'Module [{cls.__name__}] is missing the required "forward" function' in str(error):
         return NotRunnableError("no forward", f"neither {cls.__qualname__} nor its bases define one")
-    traceback: TracebackType | None = error.__traceback__
+    traceback = raised_at(error)
     if traceback is None:
         return None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
     code = traceback.tb_frame.f_code
     own = code.co_argcount > 0 and isinstance(traceback.tb_frame.f_locals.get(code.co_varnames[0]), cls)
     node = function_of(code) if own else None

@@ -9,7 +9,7 @@ import ast
 import inspect
 import linecache
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
 LARGEST_FILE: Final = 2_000_000  # characters; generated tables of more have no constructor worth reading
@@ -65,6 +65,14 @@ def _calls_at(code: CodeType, instruction: int) -> ast.Call | None:
         ):
             return node
     return None
+
+
+def raised_at(error: BaseException) -> TracebackType | None:
+    """The innermost frame of an error, where it was raised; None for one that was never raised."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback
 
 
 def call_at(frame: FrameType, instruction: int) -> ast.Call | None:

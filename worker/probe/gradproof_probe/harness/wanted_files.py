@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Final
 
-from gradproof_probe.harness.sources import function_of
+from gradproof_probe.harness.sources import function_of, raised_at
 
 # An error that is wrapped more often than this isn't followed.
 _MOST_CAUSES: Final = 5
@@ -62,7 +62,7 @@ def is_plainest(constructor: str, cls: Callable[..., Any]) -> bool:
 
 
 def _is_about_file(error: BaseException) -> bool:
-    last = _last(error)
+    last = raised_at(error)
     path = last.tb_frame.f_code.co_filename if last is not None else ""
     if isinstance(error, _ABSENT):
         return not path.endswith("/subprocess.py")  # a compiler or another program that isn't installed
@@ -78,15 +78,8 @@ def _is_about_network(error: BaseException) -> bool:
         return True
     if any(text in str(error) for text in _SAID_OF_NETWORKS):
         return True
-    last = _last(error)
+    last = raised_at(error)
     return isinstance(error, OSError) and last is not None and last.tb_frame.f_code.co_filename.endswith("/socket.py")
-
-
-def _last(error: BaseException) -> TracebackType | None:
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback
 
 
 def _tests_before(raised: TracebackType) -> Iterator[ast.expr]:
