@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import select
@@ -217,6 +218,9 @@ class _Pump:
 def _child(work: Work, result: int, out: int, err: int) -> None:
     """Never returns. The process can be killed at any time; what it wrote until then counts."""
     code = 70  # EX_SOFTWARE: an error of the probe itself, written to standard error
+    # Collections in the child leave alone what came with the fork: looking at it would copy every page that holds it
+    # (half of the CPU time of 2,000 small backward passes, a tenth of compiling a model).
+    gc.freeze()
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)

@@ -13,7 +13,7 @@ import inspect
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import ModuleType
 from typing import Any, Final
@@ -153,6 +153,10 @@ class Constructors:
         for rank, (expression, why, step) in enumerate(changes):
             found_by = max(step, candidate.found_by, key=_FOUND_BY.index)
             self._offer(Candidate(expression, f"{candidate.provenance}; {why}", found_by), -1.0 + 0.1 * rank)
+
+    def not_finite(self, candidate: Candidate) -> None:
+        """Let a call that gave something not finite lead to larger widths: a table of one frequency is 0 / 0."""
+        self._offer(replace(candidate, expression=enlarged(candidate.expression)), -1.0)
 
     def _offer(self, candidate: Candidate, cost: float) -> bool:
         assert self._waiting is not None

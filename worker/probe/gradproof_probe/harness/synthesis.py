@@ -214,6 +214,9 @@ def _module(search: Search, call: CallWith) -> Found | None:
         if search.misused is not None:
             constructors.misused(candidate, search.misused)
             search.misused = None
+        unfinished = search.fallbacks.get("not_finite")
+        if unfinished is not None and unfinished.recipe.constructor == candidate.expression:
+            constructors.not_finite(candidate)
     for candidate, instance in large[:1]:
         if not search.is_used_up() and (found := call(search, instance, candidate)) is not None:
             return found

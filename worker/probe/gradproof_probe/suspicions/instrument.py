@@ -194,6 +194,7 @@ def _functions_of(file: Path) -> list[types.FunctionType]:
     """The live functions of a file. Two files of one name are told apart; one file under two names is one."""
     name, wanted = file.name, os.path.realpath(file)
     found = []
+    gc.unfreeze()  # what was there before this process was forked is not listed otherwise
     for item in gc.get_objects():
         if type(item) is types.FunctionType:
             filename = item.__code__.co_filename
