@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -73,6 +73,21 @@ class Turned(torch.nn.Module):
         return points.sin() * self.angle.mean()
 
 
+class Positions(torch.nn.Module):
+    """Where a sixth of the width is one frequency, its table is 0 / 0."""
+
+    widths: ClassVar[list[int]] = []
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.widths.append(dim)
+        self.lift = torch.nn.Linear(dim, dim)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        frequencies = torch.arange(x.shape[-1] // 6)
+        return self.lift(x) * (frequencies / (len(frequencies) - 1)).sum()
+
+
 def found(cls: type) -> Recipe:
     module = ModuleType(__name__)
     vars(module).update(globals())
@@ -96,6 +111,12 @@ def test_what_a_call_asks_of_a_kept_argument_is_given_to_the_constructor() -> No
 
 def test_a_kept_tensor_has_the_axes_that_a_call_asks_for() -> None:
     assert found(Turned).constructor == "Turned(angle=torch.rand(2, 2, 2))"
+
+
+def test_after_a_width_at_which_the_call_is_not_finite_a_larger_one_is_tried() -> None:
+    recipe = found(Positions)
+    assert Positions.widths[:2] == [8, 64]
+    assert recipe.constructor == "Positions(dim=64)"
 
 
 def test_a_function_that_is_called_depends_on_all_tensors_it_is_given() -> None:

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from types import ModuleType
 from typing import Any, Final
 
@@ -90,6 +90,8 @@ class Constructors:
         self._choices: dict[str, list[Choice]] = {}
         self._repair = ConstructorRepair(self)
         self._waiting: list[tuple[float, int, Candidate]] | None = None
+        self._taken: set[str] = set()
+        self._order = count()
         self._cost: dict[str, float] = {}
         self._progress: dict[str, int] = {}
 
@@ -123,7 +125,12 @@ class Constructors:
                     self._offer(candidate, index * 1.5)
             except Exception:  # submitted classes and annotations may raise when they are only looked at
                 self._offer(Candidate(f"{self.name}()", "constructor defaults", "defaults"), 0.0)
-        return heapq.heappop(self._waiting)[2] if self._waiting else None
+        while self._waiting:
+            candidate = heapq.heappop(self._waiting)[2]
+            if candidate.expression not in self._taken:
+                self._taken.add(candidate.expression)
+                return candidate
+        return None
 
     def failed(self, candidate: Candidate, error: BaseException) -> None:
         """Let what was raised by an expression lead to others: sooner if it came further than what it was made from."""
@@ -156,14 +163,15 @@ class Constructors:
 
     def not_finite(self, candidate: Candidate) -> None:
         """Let a call that gave something not finite lead to larger widths: a table of one frequency is 0 / 0."""
-        self._offer(replace(candidate, expression=enlarged(candidate.expression)), -1.0)
+        self._offer(replace(candidate, expression=enlarged(candidate.expression)), -1.0, sooner=True)
 
-    def _offer(self, candidate: Candidate, cost: float) -> bool:
+    def _offer(self, candidate: Candidate, cost: float, *, sooner: bool = False) -> bool:
+        """Whether it waits now. `sooner`: also where it was waiting at another cost."""
         assert self._waiting is not None
-        if candidate.expression in self._cost:
+        if candidate.expression in self._taken or (candidate.expression in self._cost and not sooner):
             return False
         self._cost[candidate.expression] = cost
-        heapq.heappush(self._waiting, (cost, len(self._cost), candidate))
+        heapq.heappush(self._waiting, (cost, next(self._order), candidate))
         return True
 
     def render(self, values: dict[str, str]) -> str:
