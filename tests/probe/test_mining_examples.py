@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 from gradproof_probe.mining.examples import Document, document_blocks, find_documents
-from gradproof_probe.mining.shrinking import FEW_NAME, MORE_NAME, More, few, shrink, size_map, sizes_of
+from gradproof_probe.mining.shrinking import (
+    FEW_NAME,
+    MORE_NAME,
+    More,
+    few,
+    input_sizes_of,
+    shrink,
+    size_map,
+    sizes_of,
+)
 
 TARGETS = ("pkg.net:Net", "pkg.net:loss")
 
@@ -132,6 +141,16 @@ def test_different_sizes_stay_different_and_odd_ones_make_way() -> None:
     assert mapping[64] == 4
     assert mapping[1024] == 64
     assert len(set(mapping.values())) == 4
+
+
+def test_widths_shrink_without_the_sizes_of_the_inputs() -> None:
+    source = "v = Net(image_size=224, dim=384, heads=(4, 8))\nx = torch.randn(1, 3, 224, 224)"
+    tree = ast.parse(source)
+    assert input_sizes_of(tree) == {224}
+    small = size_map(sizes_of(tree), 16, kept=input_sizes_of(tree))
+    assert small == {384: 24}
+    assert ast.unparse(shrink(source, small, strength=16)) == source.replace("384", "24")
+    assert 24 not in size_map({384, 512}, 16, kept={24}).values(), "a size that stays is nobody else's"
 
 
 def test_nothing_is_resized_at_strength_zero() -> None:

@@ -140,7 +140,12 @@ class Gradcheck(Check):
         make = experiment_maker(context, evaluating=evaluating)
         made_up = context.recipe.source == "synthesised"
         found = Examiner(
-            make, source_root=context.source_root, seed=context.seed, deadline=context.deadline, made_up=made_up
+            make,
+            source_root=context.source_root,
+            seed=context.seed,
+            deadline=context.deadline,
+            made_up=made_up,
+            briefly=evaluating,
         ).examine()
         if found.verdict in ("pass", "inconclusive"):
             fault = self._deeper(context, make)
@@ -171,11 +176,14 @@ def depends_on_mode(make: Make) -> bool:
         module = make(torch.float64).instance
     if module is None:
         return False
-    asks = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
-    return any(
-        isinstance(item, asks) or "training" in getattr(getattr(type(item).forward, "__code__", None), "co_names", ())
-        for item in module.modules()
-    )
+    return any(_asks_for_mode(item) for item in module.modules())
+
+
+def _asks_for_mode(module: torch.nn.Module) -> bool:
+    if isinstance(module, torch.nn.modules.dropout._DropoutNd):
+        return module.p > 0  # most READMEs say `dropout = 0.`
+    names = getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
+    return isinstance(module, torch.nn.modules.batchnorm._NormBase) or "training" in names
 
 
 def experiment_maker(context: CheckContext, *, evaluating: bool = False) -> Make:

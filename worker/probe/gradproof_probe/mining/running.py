@@ -34,7 +34,18 @@ from gradproof_probe.importing import describe_error
 from gradproof_probe.mining import pytest_stand_in, test_runs
 from gradproof_probe.mining.examples import Block, Document
 from gradproof_probe.mining.recorder import Call, Recorder
-from gradproof_probe.mining.shrinking import FEW_NAME, MORE_NAME, STRENGTHS, More, few, shrink, size_map, sizes_of
+from gradproof_probe.mining.shrinking import (
+    FEW_NAME,
+    MORE_NAME,
+    STEPS,
+    More,
+    few,
+    has_fewer_layers,
+    input_sizes_of,
+    shrink,
+    size_map,
+    sizes_of,
+)
 from gradproof_probe.missing_modules import install
 from gradproof_probe.offline import go_offline
 from gradproof_probe.seeding import reseed
@@ -173,17 +184,24 @@ class _Run:
         """The block at its smallest; if it raises, less small, together with the blocks whose names it uses."""
         chain = [number] if self._document.separate else _needed(number, parsed, imports=True)
         related = [number] if self._document.separate else _related(number, parsed)
-        sizes = sizes_of(*(tree for index in related if (tree := parsed[index]) is not None))
-        outcome = self._block(number, size_map(sizes, STRENGTHS[0]), STRENGTHS[0], namespace)
+        trees = [tree for index in related if (tree := parsed[index]) is not None]
+        sizes, of_inputs = sizes_of(*trees), input_sizes_of(*trees)
+        mapping = size_map(sizes, STEPS[0][0])
+        outcome = self._block(number, mapping, STEPS[0][0], namespace)
         if self._document.kind == "test":
             return outcome
-        for strength in STRENGTHS[1:]:
+        tried = [(mapping, has_fewer_layers(STEPS[0][0]))]
+        for strength, with_inputs in STEPS[1:]:
             if outcome.outcome != "raised":
                 break
+            mapping = size_map(sizes, strength, kept=() if with_inputs else of_inputs)
+            if (mapping, has_fewer_layers(strength)) in tried:
+                continue
+            tried.append((mapping, has_fewer_layers(strength)))
             self._tell({"type": "begin", "block": number})
             retried = self._namespace(self._document.blocks[number], number)
             for index in chain:
-                outcome = self._block(index, size_map(sizes, strength), strength, retried)
+                outcome = self._block(index, mapping, strength, retried)
             if not self._document.blocks[number].module:
                 # Several examples in full size don't fit into memory: their names go with them.
                 retried.__dict__.clear()

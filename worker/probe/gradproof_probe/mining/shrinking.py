@@ -2,16 +2,18 @@
 
 Sizes are divided by one number, everywhere alike, so that what must divide still divides (image and patch, width and
 heads) and equal sizes stay equal. `strength` says by how much; 0 leaves sizes as they are. An example that no longer
-runs is run again with less.
+runs is run again with less: windows and strides are written into models, so that sizes of the inputs are the first
+that are given up, and widths shrink without them.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-STRENGTHS: Final = (16, 4, 0)
+# Strengths in the order to try, and whether sizes of the inputs shrink as well.
+STEPS: Final = ((16, True), (4, True), (16, False), (2, False), (0, False))
 WITHOUT_DEPTHS: Final = 4  # from this strength down, layers stay as many as they are: lists of their indices go by it
 SMALLEST: Final = 16  # sizes below stay: they are counts (heads, layers, channels of an image)
 LARGEST: Final = 2**31
@@ -36,6 +38,16 @@ def sizes_of(*trees: ast.AST) -> set[int]:
     }
 
 
+def input_sizes_of(*trees: ast.AST) -> set[int]:
+    """Those of them that tensors are made with: `torch.randn(1, 3, 224, 224)`."""
+    calls = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return sizes_of(*(argument for call in calls if _is_from_torch(call.func) for argument in call.args))
+
+
+def _is_from_torch(function: ast.AST) -> bool:
+    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "torch"
+
+
 def _constants(tree: ast.AST) -> Iterator[Any]:
     if isinstance(tree, ast.Call) and _last_name(tree.func) in KEPT_CALLS:
         return
@@ -45,14 +57,18 @@ def _constants(tree: ast.AST) -> Iterator[Any]:
         yield from _constants(child)
 
 
-def size_map(sizes: set[int], strength: int) -> dict[int, int]:
-    """Every size divided by the same power of two; the least becomes 2 or more, different ones stay different."""
+def size_map(sizes: set[int], strength: int, *, kept: Collection[int] = ()) -> dict[int, int]:
+    """Every size divided by the same power of two; the least becomes 2 or more, different ones stay different.
+
+    Those that are `kept` stay as they are.
+    """
+    sizes = sizes.difference(kept)
     if not sizes or strength <= 1:
         return {}
     divisor = 1
     while divisor * 2 <= strength and min(sizes) // (divisor * 2) >= 2:
         divisor *= 2
-    taken: set[int] = set()
+    taken: set[int] = set(kept)
     found: dict[int, int] = {}
     # Those that divide evenly first: the others (1000 classes) have nothing to go with, and make way.
     for size in sorted(sizes, key=lambda n: (n % divisor != 0, n)):
@@ -64,10 +80,14 @@ def size_map(sizes: set[int], strength: int) -> dict[int, int]:
     return found
 
 
+def has_fewer_layers(strength: int) -> bool:
+    return strength > WITHOUT_DEPTHS
+
+
 def shrink(source: str, mapping: dict[int, int], *, strength: int) -> ast.Module:
     """The code, smaller; positions stay. Raises what parsing raises."""
     tree = ast.parse(source)
-    changed = _Shrinker(mapping, depths=strength > WITHOUT_DEPTHS).visit(tree)
+    changed = _Shrinker(mapping, depths=has_fewer_layers(strength)).visit(tree)
     return ast.fix_missing_locations(changed)
 
 
