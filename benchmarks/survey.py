@@ -1,7 +1,8 @@
 """`make survey`: how far Gradproof gets, without configuration, on real packages.
 
     python -m benchmarks.survey [PACKAGE…] [--sample N] [--seed S] [--wheels DIR] [--python EXE] [--no-sandbox]
-                                [--unseen | --unseen-later] [--harness-only] [--redeclare] [--rerun]
+                                [--unseen | --unseen-later | --unseen-last] [--harness-only]
+                                [--redeclare] [--rerun]
 
 Each package is unpacked and given to `gradproof check` as it is. Printed for each: its targets with those that can't
 have a gradient counted apart; those that ran forward and backward by the step that found their harness and by grade;
@@ -11,9 +12,9 @@ Then the sums. A package that fails is told and left out. Everything is written 
 `--sample N`: files are drawn with the seed until they hold N targets. `--harness-only`: with one check that has nothing
 to do on a CPU, so that the time is that of finding harnesses. `--redeclare`: every harness is declared as it was shown,
 and everything is run again: the verdicts should be the same. `--rerun`: again unchanged, and with one changed file:
-which share of targets and time that costs. `--unseen`, `--unseen-later`: the packages that nobody had looked at, and
-those that were chosen after the first had shown what was missing. Without `--python`, an environment with the
-dependencies of the packages is built first (network).
+which share of targets and time that costs. `--unseen`, `--unseen-later`, `--unseen-last`: the packages that nobody had
+looked at, and those that were chosen after the first, and after these, had shown what was missing. Without `--python`,
+an environment with the dependencies of the packages is built first (network).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from benchmarks.packages import (
     SURVEYED,
     UNSEEN,
     UNSEEN_DEPENDENCIES,
+    UNSEEN_LAST,
+    UNSEEN_LAST_DEPENDENCIES,
     UNSEEN_LATER,
     UNSEEN_LATER_DEPENDENCIES,
     environment,
@@ -49,6 +52,12 @@ RESULTS = Path(__file__).parent / "results"
 GRADPROOF = Path(sys.executable).parent / "gradproof"
 TIMEOUT_S = 4 * 3600
 Json = dict[str, Any]
+# Of each flag for packages that nobody had looked at: which they are, and what they import.
+UNSEEN_SETS = {
+    "unseen": (UNSEEN, UNSEEN_DEPENDENCIES),
+    "unseen-later": (UNSEEN_LATER, UNSEEN_LATER_DEPENDENCIES),
+    "unseen-last": (UNSEEN_LAST, UNSEEN_LAST_DEPENDENCIES),
+}
 
 
 @dataclass(slots=True)
@@ -293,7 +302,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--wheels", type=Path, metavar="DIR")
     parser.add_argument("--python", type=Path, metavar="EXE")
-    for flag in ("--unseen", "--unseen-later", "--no-sandbox", "--harness-only", "--redeclare", "--rerun"):
+    sets = parser.add_mutually_exclusive_group()
+    for name in UNSEEN_SETS:
+        sets.add_argument(f"--{name}", action="store_const", dest="unseen", const=name)
+    for flag in ("--no-sandbox", "--harness-only", "--redeclare", "--rerun"):
         parser.add_argument(flag, action="store_true")
     asked = parser.parse_args(arguments)
     known, dependencies, place = _packages(asked)
@@ -320,11 +332,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _packages(asked: argparse.Namespace) -> tuple[dict[str, tuple[str, ...]], list[str], str]:
     """Which packages are meant, what they import, and the folder of the environment that holds it."""
-    if asked.unseen:
-        return UNSEEN, UNSEEN_DEPENDENCIES, "environment-unseen"
-    if asked.unseen_later:
-        return UNSEEN_LATER, UNSEEN_LATER_DEPENDENCIES, "environment-unseen-later"
-    return SURVEYED, DEPENDENCIES, "environment"
+    if asked.unseen is None:
+        return SURVEYED, DEPENDENCIES, "environment"
+    packages, dependencies = UNSEEN_SETS[asked.unseen]
+    return packages, dependencies, f"environment-{asked.unseen}"
 
 
 def _write(figures: Json) -> None:
