@@ -114,8 +114,8 @@ UNSEEN_LATER_DEPENDENCIES = [
     *("typing-inspection", "urllib3", "wadler-lindig", "werkzeug", "wrapt"),
 ]
 
-# The first eight by the same rule, but for one condition: the summary need not speak of torch. Words such as "neural" or
-# "speech", fixed before any package was asked for, stand in its place (docs/benchmark-survey.md).
+# The first eight by the same rule, but for one condition: the summary need not speak of torch. Words such as "neural"
+# or "speech", fixed before any package was asked for, stand in its place (docs/benchmark-survey.md).
 UNSEEN_LAST: dict[str, tuple[str, ...]] = {
     "sentence-transformers": (),
     "lhotse": (),
