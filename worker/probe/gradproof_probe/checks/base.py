@@ -86,10 +86,15 @@ class CheckContext:
 
 
 class Check(ABC):
-    """A kind of run. One subclass per module of this package; its documentation is what the docs and pages show."""
+    """A kind of run. One subclass per module of this package; its documentation is what the docs and pages show.
+
+    `cost` is about what it takes in units of one forward and backward of the target, `fixed_s` what it takes beside.
+    """
 
     name: ClassVar[str]
     documentation: ClassVar[Documentation]
+    cost: ClassVar[float]
+    fixed_s: ClassVar[float] = 0.0
 
     @abstractmethod
     def run(self, context: CheckContext) -> CheckResult:

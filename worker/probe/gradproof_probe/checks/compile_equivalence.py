@@ -67,6 +67,8 @@ def compiler() -> str | None:
 
 class CompileEquivalence(Check):
     name: ClassVar[str] = "compile_equivalence"
+    cost: ClassVar[float] = 12.0
+    fixed_s: ClassVar[float] = 2.0  # tracing
     documentation: ClassVar[Documentation] = Documentation(
         summary="Compares outputs, gradients, buffers and changed inputs with and without torch.compile.",
         what_it_does=(

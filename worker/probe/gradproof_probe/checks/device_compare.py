@@ -29,6 +29,7 @@ EXPLAINED: Final = 3.0  # within this factor of the simulated TF32 run
 
 class DeviceCompare(Check):
     name: ClassVar[str] = "device_compare"
+    cost: ClassVar[float] = 8.0
     documentation: ClassVar[Documentation] = Documentation(
         summary="Compares outputs, gradients and buffers on the device with the CPU, against a float64 reference.",
         what_it_does=(

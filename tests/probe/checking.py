@@ -1,0 +1,44 @@
+"""Runs one check on a class or function in this process, with a harness that is given: for tests of what it decides."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult
+from gradproof_probe.harness.recipe import Recipe
+from gradproof_probe.importing import Resolved
+from gradproof_probe.request import Target
+
+
+def run_check(
+    check: Check,
+    value: Any,
+    inputs: Sequence[str],
+    *,
+    constructor: str | None = None,
+    seconds: float = 60.0,
+    seed: int = 0,
+    **context: Any,
+) -> CheckResult:
+    """`value`: a module class or a function, whose module's file is the submitted source; the harness is declared."""
+    module = sys.modules[value.__module__]
+    path = Path(str(module.__file__)).resolve()
+    kind: Any = "module" if isinstance(value, type) else "function"
+    name, line = value.__qualname__, 1
+    target = Target(f"{module.__name__}:{name}", kind, path.name, line, "", module.__name__, name)
+    recipe = Recipe("declared", "A", constructor or (f"{name}()" if kind == "module" else None), tuple(inputs), "test")
+    return check.run(
+        CheckContext(
+            resolved=Resolved(target, module, value),
+            recipe=recipe,
+            source_root=path.parent,
+            device="cpu",
+            seed=seed,
+            deadline=time.monotonic() + seconds,
+            **context,
+        )
+    )
