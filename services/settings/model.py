@@ -38,7 +38,7 @@ class Settings(BaseSettings):
 
     gpu_classes: tuple[str, ...] = Field(default=(), description="device classes that have a queue `gpu.<class>`")
     concurrency: int = Field(default=2, ge=1, description="jobs that one worker runs at a time")
-    target_batch: int = Field(default=8, ge=1, description="targets that share one sandbox and one `import torch`")
+    target_batch: int = Field(default=12, ge=1, description="targets that share one sandbox and one `import torch`")
     lease: timedelta = Field(default=timedelta(seconds=30), description="how long a silent worker keeps its jobs")
     heartbeat: timedelta = Field(default=timedelta(seconds=5), description="how often a worker renews its leases")
     reconcile_every: timedelta = Field(default=timedelta(seconds=5), description="how often lost jobs are looked for")

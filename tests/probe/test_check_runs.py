@@ -54,7 +54,7 @@ target = Target("loss:Loss", "module", "loss.py", 1, "", "loss", "Loss")
 entry = Entry("j", target, None, (), ("gradcheck",))
 request = Request(source, "cpu", 0, False, ProbeLimits(), {}, (entry,))
 prepare(request)
-runs = CheckRuns(request, entry, import_target(source, target), Budget(0.0), time.monotonic() + target_s)
+runs = CheckRuns(request, entry, import_target(source, target), Budget(0.0, 20.0), time.monotonic() + target_s)
 recipe = {
     "source": "synthesised", "grade": "C", "constructor": "Loss()", "inputs": ["torch.randn(3)"], "provenance": "p",
     "variants": [{"constructor": f"Loss({o})", "inputs": ["torch.randn(3)"], "option": o} for o in options],

@@ -10,12 +10,16 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from gradproof_probe.conversation import Conversation
 from gradproof_probe.lines import PART_CALLS
 from gradproof_probe.processes import LineWriter
 from gradproof_probe.request import Mined, Request
 from gradproof_probe.target_budget import Budget
+
+# For a target that was searched in vain, once calls of it are known: what they don't show at once they don't show.
+AGAIN_S: Final = 6.0
 
 
 class BatchRun:
@@ -50,14 +54,17 @@ class BatchRun:
             for name, left in waiting.items():
                 for conversation in left:
                     if name in self._parts and not self._over():
-                        self._hold(conversation, scratch, frozenset(), may_wait=False)
+                        self._hold(conversation, scratch, frozenset(), may_wait=False, again=True)
                     else:
                         conversation.give_up()
 
-    def _hold(self, conversation: Conversation, scratch: Path, wanted: frozenset[str], *, may_wait: bool) -> None:
+    def _hold(
+        self, conversation: Conversation, scratch: Path, wanted: frozenset[str], *, may_wait: bool, again: bool = False
+    ) -> None:
+        harness_s = self._request.limits.harness_s
         conversation.hold(
             scratch,
-            Budget(inductor_s=self._inductor_left),
+            Budget(self._inductor_left, min(harness_s, AGAIN_S) if again else harness_s),
             calls=self._parts.get(conversation.target, ()),
             wanted=wanted,
             may_wait=may_wait,

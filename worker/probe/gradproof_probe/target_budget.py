@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What the batch has left to share, in seconds."""
+    """In seconds: what the batch has left to share of inductor's time, and what the search for a harness may take."""
 
     inductor_s: float
+    harness_s: float

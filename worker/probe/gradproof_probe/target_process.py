@@ -57,7 +57,7 @@ def run_target(
         writer.write({**not_run_line(error.reason, error.detail), "missing": error.missing})
         return
     writer.write({"type": "imported"})
-    recipe = _find_harness(request, entry, resolved, around.wanted, target_deadline, writer)
+    recipe = _find_harness(request, entry, resolved, around, target_deadline, writer)
     if recipe is None:
         return
     runs = CheckRuns(request, entry, resolved, around.budget, target_deadline)
@@ -71,12 +71,13 @@ def _find_harness(
     request: Request,
     entry: Entry,
     resolved: Resolved,
-    wanted: Collection[str],
+    around: Surroundings,
     target_deadline: float,
     writer: LineWriter,
 ) -> dict[str, Any] | None:
     """The recipe as the child gave it (wire form), after passing it on; None if there is none."""
-    deadline = min(time.monotonic() + request.limits.harness_s, target_deadline)
+    wanted = around.wanted
+    deadline = min(time.monotonic() + around.budget.harness_s, target_deadline)
 
     def work(child: LineWriter) -> None:
         from gradproof_probe.harness.synthesis import find_recipe
