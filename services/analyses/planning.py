@@ -57,5 +57,8 @@ def plan_info(
         run=len(begun) - left_out.total(),
         left_out={str(reason): number for reason, number in left_out.items()},
         checks=list(checks or CHECKS),
+        checks_left_out=dict(
+            Counter(check.check for target in planned for check in target.checks if check.evidence.get("left_out"))
+        ),
         examples=examples,
     )

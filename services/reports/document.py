@@ -242,7 +242,10 @@ class PlanInfo(Document):
     planned: int = Field(description="targets that were to be run")
     run: int = Field(description="targets that were begun")
     left_out: dict[str, int] = Field(default={}, description="targets that were never begun, by reason")
-    checks: list[str] = Field(description="the checks of each target")
+    checks: list[str] = Field(description="the checks of each target, in the order of running them")
+    checks_left_out: dict[str, int] = Field(
+        default={}, description="by check, the targets whose time did not suffice for it"
+    )
     examples: str | None = Field(
         default=None, description="why some or all of the repository's own examples were not run"
     )

@@ -114,3 +114,16 @@ def test_what_has_no_gradient_to_look_at_is_not_part_of_the_plan(bench: Bench) -
     assert report.plan is not None
     assert (report.plan.planned, report.plan.run) == (1, 1)
     assert report.summary.targets.model_dump() == {"found": 1, "run": 1, "not_run": {}, "not_eligible": {"metric": 1}}
+
+
+def test_checks_that_the_time_of_a_target_did_not_suffice_for_are_counted(bench: Bench) -> None:
+    analysis_id = bench.submit_and_read(targets=1)
+    (probe,) = bench.claim()
+    bench.results.harness(probe, HARNESS)
+    bench.results.check(probe, check("gradcheck", "pass"))
+    left_out = check("gradgradcheck", "skipped").model_copy(update={"evidence": {"left_out": "budget"}})
+    bench.results.check(probe, left_out)
+    bench.results.probed(probe)
+    plan = bench.analyses.report(analysis_id).plan
+    assert plan is not None
+    assert plan.checks_left_out == {"gradgradcheck": 1}

@@ -54,7 +54,8 @@ target = Target("loss:Loss", "module", "loss.py", 1, "", "loss", "Loss")
 entry = Entry("j", target, None, (), ("gradcheck",))
 request = Request(source, "cpu", 0, False, ProbeLimits(), {}, (entry,))
 prepare(request)
-runs = CheckRuns(request, entry, import_target(source, target), Budget(0.0, 20.0), time.monotonic() + target_s)
+runs = CheckRuns(request, entry, import_target(source, target), Budget(0.0, 20.0), time.monotonic() + target_s,
+    unit_s=1.0 if target_s < 1 else 0.0)
 recipe = {
     "source": "synthesised", "grade": "C", "constructor": "Loss()", "inputs": ["torch.randn(3)"], "provenance": "p",
     "variants": [{"constructor": f"Loss({o})", "inputs": ["torch.randn(3)"], "option": o} for o in options],
@@ -94,3 +95,10 @@ def test_a_fault_of_one_mode_is_found_and_its_script_shows_it(result: dict[str, 
 def test_modes_that_are_right_are_listed(result: dict[str, Any]) -> None:
     assert (result["verdict"], result["evidence"]["options"]) == ("pass", {"reduction='none'": "pass"})
     assert "option" not in result["evidence"]
+
+
+@pytest.mark.parametrize("result", [([], 0.05)], indirect=True)
+def test_what_the_time_of_the_target_does_not_suffice_for_is_left_out_and_says_so(result: dict[str, Any]) -> None:
+    assert (result["verdict"], result["evidence"]["left_out"]) == ("skipped", "budget")
+    assert result["evidence"]["needed_s"] == pytest.approx(4.0), "a tenth of 40 calls of a second: it adapts"
+    assert "it takes about 4" in result["summary"]

@@ -107,6 +107,13 @@ def test_a_report_says_what_its_budget_left_out() -> None:
     assert "left out" not in read(report_of()).text
 
 
+def test_a_report_says_which_checks_the_time_of_targets_did_not_suffice_for() -> None:
+    plan = PlanInfo(budget_s=None, planned=3, run=3, checks=["gradcheck", "hvp"], checks_left_out={"hvp": 2})
+    text = " ".join(read(report_of().model_copy(update={"plan": plan})).text.split())
+    assert "hvp of 2 targets: their time did not suffice" in text
+    assert "checks left out" not in read(report_of()).text
+
+
 def test_an_empty_report_says_so() -> None:
     text = " ".join(read(report_of()).text.split())
     assert "Reading found nothing to object to." in text

@@ -17,7 +17,7 @@ from gradproof_probe.offline import go_offline
 from gradproof_probe.processes import End, LineWriter, watch
 
 Answer = dict[str, Any]
-ANSWERS: Final = ("harness", "parts", "check", "fix")
+ANSWERS: Final = ("harness", "parts", "unit", "check", "fix")
 
 
 def settle_in(scratch: Path, stand_ins: Collection[str]) -> None:

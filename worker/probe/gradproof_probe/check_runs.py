@@ -1,4 +1,8 @@
-"""The checks of one target, each in a child of its own that may be killed. Runs in the target's process."""
+"""The checks of one target, each in a child of its own that may be killed. Runs in the target's process.
+
+They come in the order of the request, which puts first what tells most in a second. What the time that is left to the
+target does not suffice for is left out, and its result says so.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,17 @@ class CheckRuns:
     """Runs checks of a target on its recipe (in wire form), within the limits of the request."""
 
     def __init__(
-        self, request: Request, entry: Entry, resolved: Resolved, budget: Budget, target_deadline: float
+        self,
+        request: Request,
+        entry: Entry,
+        resolved: Resolved,
+        budget: Budget,
+        target_deadline: float,
+        *,
+        unit_s: float = 0.0,
     ) -> None:
         self._request = request
+        self._unit_s = unit_s
         self._entry = entry
         self._resolved = resolved
         self._budget = budget
@@ -48,9 +60,8 @@ class CheckRuns:
 
     def _run(self, recipe: Wire, check: str, until: float = math.inf) -> Wire:
         started = time.monotonic()
-        if started >= self._target_deadline:
-            summary = f"not run: the checks before it used up the target's {self._request.limits.target_s:g} s"
-            return {"type": "check", "result": self._plain_error(check, summary, {}, 0.0)}
+        if (left_out := self._left_out(check, self._target_deadline - started)) is not None:
+            return {"type": "check", "result": left_out}
         extra = self._budget.inductor_s if check == "compile_equivalence" else 0.0
         deadline = min(started + self._request.limits.check_s + extra, self._target_deadline, until)
         said, end = listen(lambda child: self._work(child, recipe, check, started, deadline), deadline)
@@ -69,6 +80,21 @@ class CheckRuns:
         if check == "compile_equivalence":
             message["inductor_used_s"] = message["result"]["evidence"].get("inductor_s", 0.0)
         return message
+
+    def _left_out(self, check: str, left_s: float) -> Wire | None:
+        """The result of a check that is not begun; None for one that is."""
+        from gradproof_probe.checks import find_check
+
+        try:
+            needed_s = find_check(check).needed_s(self._unit_s)
+        except KeyError:
+            return None  # it is run, and says that there is no such check
+        if left_s > needed_s:
+            return None
+        of = f"of the target's {self._request.limits.target_s:g} s {max(left_s, 0.0):.0f} are left"
+        summary = f"left out: {of}, and it takes {f'about {needed_s:.0f}' if needed_s >= 1 else 'more'}"
+        evidence = {"left_out": "budget", "needed_s": round(needed_s, 2), "left_s": round(max(left_s, 0.0), 2)}
+        return {**self._plain_error(check, summary, evidence, 0.0), "verdict": "skipped"}
 
     def _work(self, child: LineWriter, recipe: Wire, check: str, started: float, deadline: float) -> None:
         from gradproof_probe.checks import find_check

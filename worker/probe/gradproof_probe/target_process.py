@@ -57,10 +57,11 @@ def run_target(
         writer.write({**not_run_line(error.reason, error.detail), "missing": error.missing})
         return
     writer.write({"type": "imported"})
-    recipe = _find_harness(request, entry, resolved, around, target_deadline, writer)
-    if recipe is None:
+    found = _find_harness(request, entry, resolved, around, target_deadline, writer)
+    if found is None:
         return
-    runs = CheckRuns(request, entry, resolved, around.budget, target_deadline)
+    recipe, unit_s = found
+    runs = CheckRuns(request, entry, resolved, around.budget, target_deadline, unit_s=unit_s)
     checks = list(dict.fromkeys(entry.checks))
     for position, check in enumerate(checks, 1):
         writer.write({"type": "check_started", "check": check})
@@ -74,8 +75,11 @@ def _find_harness(
     around: Surroundings,
     target_deadline: float,
     writer: LineWriter,
-) -> dict[str, Any] | None:
-    """The recipe as the child gave it (wire form), after passing it on; None if there is none."""
+) -> tuple[dict[str, Any], float] | None:
+    """The recipe as the child gave it (wire form), after passing it on, and what a call takes; None without a recipe.
+
+    The seconds are of one forward and backward, and 0 where nobody measured them.
+    """
     wanted = around.wanted
     deadline = min(time.monotonic() + around.budget.harness_s, target_deadline)
 
@@ -103,6 +107,7 @@ def _find_harness(
             child.write(not_run_line(error.reason, error.detail))
             return
         tell(recipe)
+        child.write({"type": "unit", "seconds": _unit_s(request, resolved, recipe)})
         if wanted and resolved.target.kind == "module":
             child.write({"type": "parts", "parts": _parts(request, resolved, recipe, wanted)})
 
@@ -119,7 +124,22 @@ def _find_harness(
     writer.write(message)
     if isinstance(harness, dict) and "parts" in said:
         writer.write(said["parts"])
-    return harness if isinstance(harness, dict) else None
+    unit_s = said.get("unit", {}).get("seconds")
+    return (harness, max(0.0, unit_s) if isinstance(unit_s, float) else 0.0) if isinstance(harness, dict) else None
+
+
+def _unit_s(request: Request, resolved: Resolved, recipe: Recipe) -> float:
+    """Seconds of one forward and backward, which has been run before; 0 if it doesn't come to its end."""
+    from gradproof_probe.harness.recipe import ExpressionError, build
+    from gradproof_probe.harness.trial import attempt
+
+    try:
+        built = build(resolved, recipe, seed=request.seed)
+    except ExpressionError:
+        return 0.0
+    started = time.monotonic()
+    attempt(built, seed=request.seed, seconds=PARTS_S)
+    return time.monotonic() - started
 
 
 def _parts(

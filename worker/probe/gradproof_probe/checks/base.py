@@ -6,11 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.importing import Resolved
 from gradproof_probe.lines import plain
+
+# Of what a check takes, where it does less in less time: three random directions instead of the whole battery.
+LEAST_SHARE: Final = 0.1
 
 Verdict = Literal["pass", "fail", "inconclusive", "skipped", "error"]
 
@@ -89,12 +92,18 @@ class Check(ABC):
     """A kind of run. One subclass per module of this package; its documentation is what the docs and pages show.
 
     `cost` is about what it takes in units of one forward and backward of the target, `fixed_s` what it takes beside.
+    What `adapts` does less where time is short, and is begun with a share of that.
     """
 
     name: ClassVar[str]
     documentation: ClassVar[Documentation]
     cost: ClassVar[float]
     fixed_s: ClassVar[float] = 0.0
+    adapts: ClassVar[bool] = False
+
+    def needed_s(self, unit_s: float) -> float:
+        """Seconds without which it is not worth beginning; `unit_s`: one forward and backward of the target."""
+        return self.fixed_s + self.cost * unit_s * (LEAST_SHARE if self.adapts else 1.0)
 
     @abstractmethod
     def run(self, context: CheckContext) -> CheckResult:

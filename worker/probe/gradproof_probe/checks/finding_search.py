@@ -18,6 +18,7 @@ from gradproof_probe.suspicions.suspect import Answer, Suspect, not_reached, rea
 class FindingSearch(Check):
     name: ClassVar[str] = "finding_search"
     cost: ClassVar[float] = 20.0
+    adapts: ClassVar[bool] = True
     documentation: ClassVar[Documentation] = Documentation(
         summary="Runs the target with a watch at the place of each static finding, and says whether it is so.",
         what_it_does=(

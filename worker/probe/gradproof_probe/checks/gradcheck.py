@@ -29,6 +29,7 @@ from gradproof_probe.repro import gradient_repro, situation_repro
 class Gradcheck(Check):
     name: ClassVar[str] = "gradcheck"
     cost: ClassVar[float] = 40.0
+    adapts: ClassVar[bool] = True
     documentation: ClassVar[Documentation] = Documentation(
         summary="Compares the gradient that autograd returns with the derivative of what the forward computes.",
         what_it_does=(

@@ -17,6 +17,7 @@ from gradproof_probe.harness.recipe import ExpressionError, build, default_dtype
 class Gradgradcheck(Check):
     name: ClassVar[str] = "gradgradcheck"
     cost: ClassVar[float] = 60.0
+    adapts: ClassVar[bool] = True
     documentation: ClassVar[Documentation] = Documentation(
         summary="Compares the second derivative that differentiating a custom backward gives with the right one.",
         what_it_does=(

@@ -21,6 +21,7 @@ _FEWEST_TRIED: Final = 20
 class NanGradient(Check):
     name: ClassVar[str] = "nan_gradient"
     cost: ClassVar[float] = 100.0
+    adapts: ClassVar[bool] = True
     documentation: ClassVar[Documentation] = Documentation(
         summary="Searches for inputs that happen in practice at which a value or a gradient is NaN or infinite.",
         what_it_does=(
