@@ -78,6 +78,7 @@ def import_target(source_root: Path, target: Target) -> Resolved:
     """Raise `NotRunnableError` with the reason."""
     root = (source_root / target.import_root).resolve()
     sys.path.insert(0, str(root))
+    sys.path += outer_roots(source_root, root)
     sys.argv = [str(source_root / target.path)]
     warnings.simplefilter("ignore")
     own_process = os.getpid()
@@ -103,6 +104,18 @@ def import_target(source_root: Path, target: Target) -> Resolved:
         target = replace(target, kind=_kind_of(value))
     _confirm_kind(value, target)
     return Resolved(target, module, value)
+
+
+def outer_roots(source_root: Path, root: Path) -> list[str]:
+    """The directories around an import root, up to the source's, from within: they are asked last.
+
+    A folder without `__init__.py` is an import root by its looks. As a part of a namespace package it isn't one, and
+    its files import the whole package by name.
+    """
+    outer = source_root.resolve()
+    if root == outer or not root.is_relative_to(outer):
+        return []
+    return [str(parent) for parent in root.parents if parent.is_relative_to(outer)]
 
 
 def _import(source_root: Path, target: Target) -> ModuleType:
