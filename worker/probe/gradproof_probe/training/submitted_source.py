@@ -1,0 +1,63 @@
+"""What the text of submitted code says of a name: whether an attribute is read, whether a class is part of another."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from gradproof_probe.gradients.attribution import relative
+from gradproof_probe.importing import Resolved
+
+_MOST_FILES: Final = 1000
+
+
+def is_read(name: str, resolved: Resolved, source_root: Path) -> bool:
+    """Whether loaded submitted code reads an attribute of this name anywhere."""
+    loaded = [getattr(item, "__file__", None) for item in [resolved.module, *list(sys.modules.values())]]
+    files = [Path(file) for file in loaded if isinstance(file, str) and relative(file, source_root) is not None]
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+        for file in list(dict.fromkeys(files))[:_MOST_FILES]
+        for node in ast.walk(_tree(file))
+    )
+
+
+def is_contained(qualname: str, source_root: Path) -> bool:
+    """Whether another class of the source uses this one: as a part it gets its input from the parts before it.
+
+    In a source with more files than are read it may be so.
+    """
+    name = qualname.rpartition(".")[2]
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    for number, file in enumerate(source_root.rglob("*.py")):
+        if number >= _MOST_FILES:
+            return True
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue
+        if word.search(text) and any(
+            isinstance(node, ast.ClassDef) and node.name != name and _uses(node, name) for node in ast.walk(_tree(file))
+        ):
+            return True
+    return False
+
+
+@cache
+def _tree(file: Path) -> ast.AST:
+    try:
+        return ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _uses(definition: ast.ClassDef, name: str) -> bool:
+    return any(
+        (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
+        for statement in definition.body
+        for node in ast.walk(statement)
+    )
