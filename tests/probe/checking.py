@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult
 from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.importing import Resolved
@@ -28,6 +29,8 @@ def run_check(
     module = sys.modules[value.__module__]
     path = Path(str(module.__file__)).resolve()
     kind: Any = "module" if isinstance(value, type) else "function"
+    if isinstance(value, type) and issubclass(value, torch.autograd.Function):
+        kind = "autograd_function"
     name, line = value.__qualname__, 1
     target = Target(f"{module.__name__}:{name}", kind, path.name, line, "", module.__name__, name)
     recipe = Recipe("declared", "A", constructor or (f"{name}()" if kind == "module" else None), tuple(inputs), "test")
