@@ -1,0 +1,81 @@
+"""What a state dict leaves behind is found, with the line that keeps it; what is no loss stays silent."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from gradproof_probe.checks.base import CheckResult
+from gradproof_probe.checks.state_dict import StateDict
+
+from tests.fixtures.probe import kept_state
+from tests.probe.checking import run_check
+from tests.probe.conftest import FIXTURES
+
+FAULT = re.compile(r"^class (\w+)|# fault: (\w+)")
+
+
+def run(name: str, constructor: str | None = None) -> CheckResult:
+    width = 16 if name == "RandomBufferLeftOut" else 4
+    return run_check(StateDict(), getattr(kept_state, name), [f"torch.randn(3, {width})"], constructor=constructor)
+
+
+def faults() -> list[tuple[str, str, int]]:
+    """(class, cause, line) of every marked line."""
+    found, current = [], ""
+    for number, line in enumerate((FIXTURES / "kept_state.py").read_text(encoding="utf-8").splitlines(), 1):
+        match = FAULT.search(line)
+        if match is not None and match[1]:
+            current = match[1]
+        elif match is not None:
+            found.append((current, match[2], number))
+    return found
+
+
+@pytest.mark.parametrize(("name", "cause", "line"), faults())
+def test_what_is_left_behind_fails_at_the_line_that_keeps_it(name: str, cause: str, line: int) -> None:
+    result = run(name)
+    assert (result.verdict, result.path, result.line) == ("fail", "kept_state.py", line), result
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause == cause
+
+
+@pytest.mark.parametrize("name", ["ConstantTables", "CachedMask", "Aliased"])
+def test_what_every_instance_computes_alike_is_no_loss(name: str) -> None:
+    assert run(name).verdict == "pass"
+
+
+def test_what_the_caller_hands_over_is_handed_over_again() -> None:
+    assert run("CallerGivesWeights", "CallerGivesWeights(torch.randn(4))").verdict == "pass"
+
+
+@pytest.mark.parametrize(("name", "cause"), [("FrozenTeacher", "kept_apart"), ("CarriesHiddenState", "carried_state")])
+def test_what_is_kept_out_on_purpose_is_named_but_no_failure(name: str, cause: str) -> None:
+    result = run(name)
+    assert result.verdict == "inconclusive", result
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("kind", "constructor", "inputs"),
+    [
+        (torch.nn.Linear, "Linear(4, 3)", ["torch.randn(2, 4)"]),
+        (torch.nn.BatchNorm1d, "BatchNorm1d(4)", ["torch.randn(5, 4)"]),
+        (torch.nn.LSTM, "LSTM(4, 3, batch_first=True)", ["torch.randn(2, 5, 4)"]),
+        (
+            torch.nn.TransformerEncoderLayer,
+            "TransformerEncoderLayer(8, 2, 16, batch_first=True)",
+            ["torch.randn(2, 5, 8)"],
+        ),
+    ],
+)
+def test_layers_of_torch_pass(kind: type, constructor: str, inputs: list[str]) -> None:
+    result = run_check(StateDict(), kind, inputs, constructor=constructor)
+    assert result.verdict == "pass", result
+    assert result.evidence["trained"] == 2
+
+
+def test_a_module_without_state_is_skipped() -> None:
+    assert run_check(StateDict(), torch.nn.ReLU, ["torch.randn(2, 4)"], constructor="ReLU()").verdict == "skipped"

@@ -1,0 +1,116 @@
+"""Instances of one target built with different seeds, and calls of them that can be compared.
+
+What a caller hands to the constructor is the same for all of them: only what the constructor itself draws differs.
+Inputs are new copies for every call. This module must not judge.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from gradproof_probe.checks.base import CheckContext
+from gradproof_probe.harness.constructors import parameters_of
+from gradproof_probe.harness.recipe import ExpressionError, construct, make_inputs, names_of
+from gradproof_probe.seeding import reseed
+from gradproof_probe.suspicions.bench import close
+from gradproof_probe.trees import tensors, transform
+
+_DRAWS: Final = re.compile(r"rand|normal|bernoulli|multinomial|empty|poisson")
+_COLLECT: Final = "_gradproof_collect"
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Instances:
+    """Raises `ExpressionError` where the target or its inputs can't be built."""
+
+    def __init__(self, context: CheckContext) -> None:
+        self._context = context
+        self._args, self._kwargs = make_inputs(context.resolved, context.recipe.inputs, seed=context.seed)
+        self.source_root = context.source_root
+
+    def more(self) -> bool:
+        return time.monotonic() < self._context.deadline
+
+    def fresh(self, *, draw: int = 0, training: bool = False) -> torch.nn.Module:
+        """`draw` is for what the constructor draws at random."""
+        seed = self._context.seed + 1000 * draw
+        instance = self._with_given_arguments(seed) if draw else None
+        if instance is None:
+            instance = construct(self._context.resolved, self._context.recipe.constructor, seed=seed)
+        if instance is None:
+            raise ExpressionError("constructor", TypeError("the target is no module"))
+        return instance.train(training)
+
+    def _with_given_arguments(self, seed: int) -> torch.nn.Module | None:
+        """The constructor called with the very arguments of `draw` 0, where these are drawn at random."""
+        expression = self._context.recipe.constructor or ""
+        if not _DRAWS.search(expression):
+            return None
+        try:
+            tree = ast.parse(expression, mode="eval")
+        except SyntaxError:
+            return None
+        if not isinstance(tree.body, ast.Call):
+            return None
+        names = names_of(self._context.resolved)
+        names[_COLLECT] = lambda *args, **kwargs: (args, kwargs)
+        called = ast.unparse(tree.body.func)
+        tree.body.func = ast.copy_location(ast.Name(_COLLECT, ast.Load()), tree.body.func)
+        try:
+            reseed(self._context.seed)
+            args, kwargs = eval(compile(tree, "<constructor>", "eval"), names)
+            reseed(seed)
+            instance = eval(called, names)(*args, **kwargs)
+        except Exception as error:
+            raise ExpressionError("constructor", error) from error
+        return instance if isinstance(instance, torch.nn.Module) else None
+
+    def call(
+        self, module: torch.nn.Module, *, draw: int = 0, change: Change | None = None, gradients: bool = False
+    ) -> list[torch.Tensor]:
+        """The outputs. `draw` is for what the call itself draws; `change` is applied to every tensor of the inputs.
+
+        Gradients are on, since some modules differentiate inside; without `gradients` the outputs are cut off.
+        """
+        args, kwargs = self.arguments(change=change)
+        reseed(self._context.seed + 100 + draw)
+        found = [value for _, value in tensors(module(*args, **kwargs))]
+        return found if gradients else [value.detach().clone() for value in found]
+
+    def arguments(self, *, change: Change | None = None) -> tuple[list[Any], dict[str, Any]]:
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
+            value = tensor.detach().clone()
+            return value if change is None else change(value)
+
+        return [transform(value, copied) for value in self._args], {
+            name: transform(value, copied) for name, value in self._kwargs.items()
+        }
+
+
+def input_names(module: Any) -> tuple[str, ...]:
+    """The parameters of a module's forward; none where they can't be read."""
+    try:
+        return tuple(parameter.name for parameter in parameters_of(module.forward))
+    except (TypeError, ValueError, AttributeError):
+        return ()
+
+
+def moved(tensor: torch.Tensor) -> torch.Tensor:
+    """Other data of the same kind: what starts anew with a first batch would give the same with the same batch."""
+    return tensor * 1.7 + 0.3 if tensor.is_floating_point() else tensor
+
+
+def outputs_differ(first: list[torch.Tensor], second: list[torch.Tensor], *, tolerance: float = 1e-4) -> str:
+    """Which output isn't the same, in words; empty if all are, but for rounding."""
+    if len(first) != len(second):
+        return "the number of outputs"
+    for number, (a, b) in enumerate(zip(first, second, strict=True)):
+        if not close(a, b, tolerance):
+            return f"output {number}" if len(first) > 1 else "the output"
+    return ""
