@@ -1,0 +1,127 @@
+"""The code generator. It rounds in other places than eager, so it is judged against a float64 reference."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import torch
+
+from gradproof_probe.checks.base import CheckContext
+from gradproof_probe.compiling.answers import Answer
+from gradproof_probe.compiling.bisecting import guilty_pass
+from gradproof_probe.compiling.conditioning import RATIO, is_ill_conditioned
+from gradproof_probe.compiling.explaining import concerning, located
+from gradproof_probe.compiling.running import backend_named, observed, observed_compiled
+from gradproof_probe.compiling.suspected import failing, settled_by_inductor, wire
+from gradproof_probe.equivalence.observation import ROUNDING, UNIT, Mode, Observation, relative_error
+from gradproof_probe.gradients.precision import STEPS
+from gradproof_probe.importing import describe_error
+
+_MODE: Final[Mode] = "train"
+# Of the elements of an output: where as many as this jump, the inputs lie on the edges of a step; a tie among random
+# numbers moves one in a million.
+_ON_EDGES: Final = 0.02
+# For finding out where a difference begins, of what a batch has for inductor. Measured: a line in a graph of 4
+# operations takes 1 s, one in a graph of 25 takes 10 s, and the pass 10 s more.
+_LOCATING_S: Final = 25.0
+# Rounds down inside: `torch.div(..., rounding_mode="floor")`, `//`.
+_DIVIDING: Final = frozenset({"div", "floordiv", "floor_divide", "true_divide"})
+
+
+def inductor_stage(context: CheckContext, until: float) -> Answer:
+    """`until`: monotonic seconds, for finding out where a difference begins."""
+    answer, plain, compiled = _compared(context, until)
+    settled = settled_by_inductor(context, answer, plain, compiled)
+    if answer.verdict == "pass":
+        answer = failing(settled) or answer
+    answer.evidence["hypotheses"] = wire(settled)
+    return answer
+
+
+def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation | None, Observation | None]:
+    from torch._inductor import config
+
+    config.fallback_random = True  # draws eager's random numbers (checks facts §3)
+    config.compile_threads = 1
+    plain = observed(context, _MODE, calls=1)
+    try:
+        reference = observed(context, _MODE, calls=1, dtype=torch.float64)
+    except Exception as error:
+        said = f"inductor not judged: no float64 reference ({describe_error(error, 150)})"
+        return Answer("skipped", "", said), None, None
+    try:
+        compiled = observed_compiled(context, _MODE, backend_named("inductor"), calls=1)
+    except Exception as error:
+        said = f"inductor not judged: compiling raised {describe_error(error, 200)}"
+        return Answer("skipped", "", said), None, None
+    missing = [name for name in plain.values if name in reference.values and name not in compiled.values]
+    if missing:
+        answer = _explained(context, until, f"inductor gives no {missing[0]}", (plain, compiled), 1.0)
+        return answer, plain, compiled
+    worst, name, of_plain, of_compiled = _worst(plain, compiled, reference)
+    if worst <= RATIO:
+        numbers = f"{worst:.2f} times eager's error, at {name}" if name else "no difference"
+        return Answer("pass", "equal", f"inductor agrees ({numbers})"), plain, compiled
+    text = f"inductor is off by {of_compiled:.2e} at {name}, eager by {of_plain:.2e} (both against float64)"
+    limit = (max(of_plain, UNIT) * min(of_compiled, 1.0)) ** 0.5
+    return _explained(context, until, text, (plain, compiled), limit), plain, compiled
+
+
+def _worst(plain: Observation, compiled: Observation, reference: Observation) -> tuple[float, str, float, float]:
+    """How many times as far off as eager, where, and how far both are."""
+    found = (0.0, "", 0.0, 0.0)
+    largest = reference.gradient_norm()
+    for name, expected in reference.values.items():
+        if not expected.is_floating_point() or name not in plain.values:
+            continue
+        floor = largest if name.startswith("gradient") else 0.0
+        of_plain = relative_error(plain.values[name], expected, floor)
+        of_compiled = relative_error(compiled.values[name], expected, floor)
+        own = plain.values[name]
+        unit = max(of_plain, float(torch.finfo(own.dtype).eps) if own.is_floating_point() else UNIT)
+        if of_compiled / unit > found[0]:
+            found = (of_compiled / unit, name, of_plain, of_compiled)
+    return found
+
+
+def _explained(
+    context: CheckContext, until: float, text: str, found: tuple[Observation, Observation], limit: float
+) -> Answer:
+    plain, compiled = found
+    until = min(until, time.monotonic() + _LOCATING_S)
+    rounding = is_ill_conditioned(context, _MODE, plain, compiled, calls=1)
+    if rounding and _jumping(plain, compiled) < _ON_EDGES:
+        return Answer("pass", "equal", f"{text}, as eager is where inputs are off by one unit")
+    inductor = backend_named("inductor")
+    answer = located(context, _MODE, inductor, text, limit=max(limit, 2 * ROUNDING), until=until)
+    operation = answer.numbers.get("operation", "")
+    if rounding and (operation in STEPS or operation in _DIVIDING):
+        answer.cause = "step_at_edge"
+        answer.text = (
+            f"{text}: inputs lie on the edges of the steps that `{operation}` makes, where one unit of rounding "
+            "decides; compiled code rounds otherwise, so compute the step from something exact"
+        )
+    elif answer.cause == "compiler_fault":
+        if not rounding and time.monotonic() < until:
+            answer.numbers |= guilty_pass(context, _MODE, max(limit, 2 * ROUNDING), until)
+        if "pass" in answer.numbers:
+            words = dict.fromkeys((str(answer.numbers["pass"]), str(answer.numbers["applied"])))
+            answer.text += f" (inductor's {': '.join(words)})"
+    if answer.cause == "compiler_fault" and rounding:
+        answer.cause = "inductor_differs"
+    return concerning(context, answer)
+
+
+def _jumping(plain: Observation, compiled: Observation) -> float:
+    """The largest share of an output's elements that is another, among elements of which others are the same."""
+    worst = 0.0
+    for name, value in plain.values.items():
+        other = compiled.values.get(name)
+        if not name.startswith("output") or other is None or value.shape != other.shape or not value.numel():
+            continue
+        scale = float(value.abs().max()) if value.is_floating_point() else 0.0
+        off = (value - other).abs() > ROUNDING * scale if scale else value != other
+        share = float(off.double().mean())
+        worst = max(worst, share if share < 1.0 else 0.0)
+    return worst
