@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
+from gradproof_probe.gradients.functions import documented, speaks_of_design
 
 from tests.probe.conftest import FIXTURES, Spoken, entry, speak
 
@@ -113,3 +117,24 @@ def test_where_made_up_inputs_give_no_number_others_are_taken_and_given_ones_are
     assert said.result("entropy")["verdict"] == "pass", said.result("entropy")["summary"]
     declared = said.result("declared")
     assert (declared["verdict"], declared["diagnosis"]["cause"]) == ("inconclusive", "not_finite")
+
+
+class TensorQuantFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Any:
+        """Passes it straight through."""
+        return grad_outputs
+
+
+class Aligned(torch.autograd.Function):
+    """Says nothing."""
+
+
+def test_a_function_is_known_by_the_words_of_its_name_and_by_what_its_methods_say() -> None:
+    assert speaks_of_design(TensorQuantFunction) == "Quant"
+    assert documented(TensorQuantFunction) == ["Tensor_Quant_Function", "Passes it straight through."]
+    assert documented(Aligned) == ["Aligned", "Says nothing."], "what torch says of its own base is nobody's word"

@@ -11,7 +11,7 @@ import re
 import torch
 
 from gradproof_probe.gradients.faults import Constancy, Fault
-from gradproof_probe.gradients.functions import BY_DESIGN, STEPLIKE
+from gradproof_probe.gradients.functions import BY_DESIGN, STEPLIKE, documented
 from gradproof_probe.gradients.situations import ORDINARY
 from gradproof_probe.gradients.subject import Subject
 
@@ -45,7 +45,7 @@ def _word(function: type | None, words: re.Pattern[str]) -> str | None:
     """In the name or the documentation; the source speaks of too many things."""
     if function is None:
         return None
-    for text in (function.__name__, function.__doc__ or ""):
+    for text in documented(function):
         match = words.search(text)
         if match:
             return match[0].strip(" _.,:;()")

@@ -99,9 +99,21 @@ def _file(cls: type) -> str | None:
     return code.co_filename if code is not None else None
 
 
+def documented(function: type) -> list[str]:
+    """What the author calls the Function: its name in separate words, and what its documentation says of it."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function.__name__)
+    own = [vars(cls).get(name) for cls in function.__mro__ for name in ("forward", "backward") if _is_submitted(cls)]
+    texts = [spaced, function.__doc__, *(getattr(method, "__doc__", None) for method in own if method is not None)]
+    return [text for text in texts if text]
+
+
+def _is_submitted(cls: type) -> bool:
+    return not cls.__module__.startswith("torch.") and cls is not object
+
+
 def speaks_of_design(function: type, words: re.Pattern[str] = BY_DESIGN) -> str | None:
     """The word in the Function's name, documentation or source that says its gradient is meant to differ."""
-    texts = [function.__name__, function.__doc__ or ""]
+    texts = documented(function)
     with contextlib.suppress(OSError, TypeError):
         texts.append(inspect.getsource(function))
     for text in texts:
