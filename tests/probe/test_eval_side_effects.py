@@ -55,6 +55,7 @@ def test_what_leaves_everything_as_it_was_passes(name: str) -> None:
         ("MonteCarloDropout", "random_on_purpose"),
         ("Samples", "random_in_eval"),
         ("Remembers", "state_advances"),
+        ("WritesAsPart", "input_written"),
     ],
 )
 def test_what_is_meant_is_named_but_no_failure(name: str, cause: str) -> None:

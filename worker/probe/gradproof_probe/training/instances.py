@@ -19,6 +19,7 @@ from gradproof_probe.harness.constructors import parameters_of
 from gradproof_probe.harness.recipe import ExpressionError, construct, make_inputs, names_of
 from gradproof_probe.seeding import reseed
 from gradproof_probe.suspicions.bench import close
+from gradproof_probe.training.submitted_source import is_contained
 from gradproof_probe.trees import tensors, transform
 
 _DRAWS: Final = re.compile(r"rand|normal|bernoulli|multinomial|empty|poisson")
@@ -36,6 +37,10 @@ class Instances:
 
     def more(self) -> bool:
         return time.monotonic() < self._context.deadline
+
+    def is_part(self) -> bool:
+        """Whether another class of the source uses the target: its inputs come from the parts before it then."""
+        return is_contained(self._context.resolved.target.qualname, self.source_root)
 
     def fresh(self, *, draw: int = 0, training: bool = False) -> torch.nn.Module:
         """`draw` is for what the constructor draws at random."""

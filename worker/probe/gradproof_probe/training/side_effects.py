@@ -217,7 +217,11 @@ class Evaluation:
             text = (
                 f"a call writes to its argument {name} ({write.operation}): the caller's tensor is another afterwards"
             )
-            return Effect("fail", "input_written", text, write.place, {"argument": name})
+            numbers = {"argument": name}
+            if self._instances.is_part():
+                text = f"{text}; as a part of another class it may be given what nobody else needs"
+                return Effect("inconclusive", "input_written", text, write.place, numbers)
+            return Effect("fail", "input_written", text, write.place, numbers)
         if by_option:
             self.evidence["written_by_option"] = by_option[:8]
         return None
