@@ -11,6 +11,7 @@ import pytest
 from tests.probe.conftest import FIXTURES, Spoken, entry, speak
 
 CHECK = "compile_equivalence"
+MORE = ("Cached", "SnappedForces", "Branching", "DrawingOtherwise")
 SOURCE = (FIXTURES / "compiled.py").read_text(encoding="utf-8").splitlines()
 
 
@@ -38,7 +39,7 @@ def suspected(name: str, rule: str, method: str, **said: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def spoken() -> Spoken:
     names = ("Plain", "Broken", "Compiling", "Refusing", "Outside", "UpdatesInPlace", "Assigns", "CompilingInEval")
-    batch = [entry("module", f"compiled:{name}", checks=[CHECK]) for name in (*names, "Cached", "SnappedForces")]
+    batch = [entry("module", f"compiled:{name}", checks=[CHECK]) for name in (*names, *MORE)]
     batch += [
         entry("module", f"compiled:{name}", constructor=f"{name}()", inputs=(inputs,), checks=[CHECK])
         for name, inputs in (
@@ -85,12 +86,16 @@ def test_graph_breaks_are_listed_with_their_submitted_lines(spoken: Spoken) -> N
     breaks = result["evidence"]["graph_breaks"]
     lines = [place for item in breaks for place in item["lines"]]
     assert any("print(" in SOURCE[int(place.rpartition(":")[2]) - 1] for place in lines), breaks
+    (branch,) = spoken.result("Branching", CHECK)["evidence"]["graph_breaks"]
+    assert branch["lines"] == [f"compiled.py:{line('Branching')}"], branch
 
 
 def test_code_that_asks_whether_it_is_compiled_fails_where_it_asks(spoken: Spoken) -> None:
     verdict, cause, at = failed(spoken, "Compiling")
     assert (verdict, cause) == ("fail", "asks_whether_compiled")
     assert "is_compiling()" in SOURCE[at - 1]
+    # Two draws of the same noise are no fault that two runs could show.
+    assert failed(spoken, "DrawingOtherwise")[:2] == ("inconclusive", "asks_whether_compiled")
 
 
 def test_a_value_that_dynamo_computes_otherwise_is_found_at_its_line(spoken: Spoken) -> None:

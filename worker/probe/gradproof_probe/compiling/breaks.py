@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -16,6 +15,7 @@ from gradproof_probe.equivalence.observation import Mode
 from gradproof_probe.gradients.attribution import Place, relative
 from gradproof_probe.harness.recipe import build
 from gradproof_probe.seeding import reseed
+from gradproof_probe.suspicions.graphs import BreakLog
 from gradproof_probe.trees import transform
 
 _SHOWN: Final = 10
@@ -25,32 +25,24 @@ _GUARDED_LINE: Final = re.compile(r"\s{2,}# .*$")
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-def graph_breaks(context: CheckContext, mode: Mode, counted: dict[str, int]) -> list[dict[str, Any]]:
-    """First line of each reason with the submitted lines where it happened; Dynamo tells those on a second run."""
-    places: list[tuple[str, str]] = []
-
-    def explained(call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            for item in torch._dynamo.explain(plain_function(call))(*args, **kwargs).break_reasons:
-                own = [
-                    f"{path}:{frame.lineno}"
-                    for frame in item.user_stack
-                    if (path := relative(frame.filename, context.source_root)) is not None
-                ]
-                if own:
-                    places.append((str(item.reason), own[-1]))
-            return call(*args, **kwargs)
-
-        return run
-
-    with contextlib.suppress(Exception):  # an explanation that fails leaves the reasons without lines
-        observed(context, mode, calls=1, wrap=explained)
-    found = []
-    for reason, times in list(counted.items())[:_SHOWN]:
-        first = reason.strip().splitlines()[0][:300]
-        lines = [place for text, place in places if text.strip().splitlines()[0][:300] == first]
-        found.append({"reason": first, "times": times, "lines": list(dict.fromkeys(lines))[:5]})
-    return found
+def graph_breaks(context: CheckContext, mode: Mode) -> list[dict[str, Any]]:
+    """Each reason once, with the submitted lines where it happened. Dynamo alone, one call."""
+    log = BreakLog()
+    with contextlib.suppress(Exception), log:  # what was told until then stands
+        observed(
+            context,
+            mode,
+            calls=1,
+            wrap=lambda call: torch.compile(plain_function(call), backend=backend_named("eager")),
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for filename, line, reason in log.found:
+        record = found.setdefault(reason, {"reason": reason, "times": 0, "lines": []})
+        record["times"] += 1
+        path = relative(filename, context.source_root)
+        if path is not None and f"{path}:{line}" not in record["lines"]:
+            record["lines"].append(f"{path}:{line}")
+    return list(found.values())[:_SHOWN]
 
 
 def recompilations(context: CheckContext, mode: Mode) -> list[dict[str, Any]]:

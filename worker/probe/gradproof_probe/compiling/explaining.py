@@ -58,9 +58,12 @@ def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def explained_capture(context: CheckContext, mode: Mode, text: str, compiled: Observation) -> Answer:
+def explained_capture(context: CheckContext, mode: Mode, text: str, compiled: Observation, *, draws: bool) -> Answer:
     """Why Dynamo's graph, interpreted, gives something else than the Python code that it was captured from."""
     asked = _asks_whether_compiled(context, mode, text, compiled)
+    if asked is not None and draws:
+        asked.verdict = "inconclusive"
+        asked.text += "; it draws random numbers, and both may be draws of the same"
     if asked is not None:
         return asked
     dropped = _drops_backward(context, mode, text, compiled)

@@ -43,7 +43,7 @@ from gradproof_probe.importing import describe_error
 # What is more than rounding, and less than this, can be the same rounding where a result is ill-conditioned (a long
 # chain of cosine transforms: 2e-6): eager itself then answers as much to inputs that are off by one unit.
 ILL_CONDITIONED: Final = 1e-3
-# A stage that took longer than this is not traced again for a second shape while nothing is wrong.
+# A stage that took longer than this is not traced again, for guards or another shape, while nothing is wrong.
 CHEAP_S: Final = 2.0
 _STACK: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _OWN_LIMITS: Final = ("Unsupported", "InternalTorchDynamoError", "BackendCompilerFailed", "SkipFrame")
@@ -174,7 +174,7 @@ class CapturedStages:
         captured = self._stage(mode, CAPTURED, plain)
         if isinstance(captured, _Differs):
             self._note(captured)
-            return explained_capture(self.context, mode, captured.text, captured.compiled)
+            return explained_capture(self.context, mode, captured.text, captured.compiled, draws=self.random)
         if isinstance(captured, Answer):
             return captured
         if isinstance(whole, Answer):
@@ -204,7 +204,7 @@ class CapturedStages:
         if stage == WHOLE:
             if mode == "train":
                 self.operations, self.traced_s = counter.operations, time.monotonic() - begun
-            self._note_dynamo(mode, dict(counters["graph_break"]), after)
+            self._note_dynamo(mode, sum(counters["graph_break"].values()), after)
         if counter.graphs == 0:
             return Answer("inconclusive", "nothing_compiled", "Dynamo captured no graph: nothing ran compiled")
         gradients = plain.gradients()
@@ -234,14 +234,22 @@ class CapturedStages:
             return first.relative
         return _Differs(f"under backend {stage} in {mode} mode, {first.text}", compiled, differences)
 
-    def _note_dynamo(self, mode: Mode, breaks: dict[str, int], after: list[int]) -> None:
-        if breaks and "graph_breaks" not in self.evidence:
-            self.evidence["graph_breaks"] = graph_breaks(self.context, mode, breaks)
+    def _note_dynamo(self, mode: Mode, counted: int, after: list[int]) -> None:
+        """`counted`: breaks as Dynamo counts them, without branches on data. `after`: graphs after each call."""
+        if (counted or after[:1] > [1]) and "graph_breaks" not in self.evidence:
+            found = graph_breaks(self.context, mode)
+            if found:
+                self.evidence["graph_breaks"] = found
         if len(after) == CALLS and after[-1] > after[0] and "recompilations" not in self.evidence:
-            try:
-                self.evidence["recompilations"] = recompilations(self.context, mode)
-            except Exception as error:
-                self.evidence["recompilations"] = [{"call": 2, "guard": f"not told: {describe_error(error, 150)}"}]
+            self.evidence["recompilations"] = self._recompilations(mode)
+
+    def _recompilations(self, mode: Mode) -> list[dict[str, Any]]:
+        if self.traced_s > CHEAP_S:
+            return [{"call": 2, "guard": "not told: tracing it takes too long to do it again", "line": None}]
+        try:
+            return recompilations(self.context, mode)
+        except Exception as error:
+            return [{"call": 2, "guard": f"not told: {describe_error(error, 150)}", "line": None}]
 
     def _raised(self, stage: str, mode: Mode, error: BaseException) -> Answer:
         """Dynamo's own limits say nothing about the code; an exception out of a submitted line does."""

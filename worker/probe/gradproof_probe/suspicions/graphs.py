@@ -31,7 +31,7 @@ class GraphBreak:
     def settle(self, bench: Bench, suspect: Suspect) -> Answer:
         if (unreached := bench.unreached(suspect)) is not None:
             return unreached
-        breaks = _Breaks()
+        breaks = BreakLog()
         try:
             built = bench.built()
             reseed(bench.seed)
@@ -49,7 +49,7 @@ class GraphBreak:
         return held(f"torch.compile does not break the graph here ({len(breaks.found)} breaks in all)")
 
 
-class _Breaks(logging.Handler):
+class BreakLog(logging.Handler):
     """Collects where Dynamo breaks graphs and why, out of its log: it is told so for breaks before any operation too,
     which `torch._dynamo.explain` leaves out (measured on torch 2.13)."""
 
