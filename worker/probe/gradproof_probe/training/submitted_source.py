@@ -1,8 +1,9 @@
-"""What the text of submitted code says of a name: whether an attribute is read, whether a class is part of another."""
+"""What the text of submitted code says: if an attribute is read, a class is part of another, a thing done elsewhere."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 from functools import cache
@@ -44,6 +45,34 @@ def is_contained(qualname: str, source_root: Path) -> bool:
             isinstance(node, ast.ClassDef) and node.name != name and _uses(node, name) for node in ast.walk(_tree(file))
         ):
             return True
+    return False
+
+
+def others_mention(pattern: re.Pattern[str], resolved: Resolved, source_root: Path) -> bool:
+    """Whether a line outside of a function holds this, in its file or in one that names it (of a method its class).
+
+    In a source that can't be read it may be so.
+    """
+    name = re.compile(rf"\b{re.escape(resolved.target.qualname.partition('.')[0])}\b")
+    own = getattr(resolved.module, "__file__", None)
+    try:
+        lines, start = inspect.getsourcelines(inspect.unwrap(resolved.value))
+    except (OSError, TypeError):
+        return True
+    inside = range(start, start + len(lines))
+    for number, file in enumerate(source_root.rglob("*.py")):
+        if number >= _MOST_FILES:
+            return True
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue
+        same_file = isinstance(own, str) and file.resolve() == Path(own).resolve()
+        if not same_file and not name.search(text):
+            continue
+        for at, line in enumerate(text.splitlines(), 1):
+            if not (same_file and at in inside) and pattern.search(line.partition("#")[0]):
+                return True
     return False
 
 
