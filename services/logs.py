@@ -6,10 +6,22 @@ database URLs, tokens and submitted text. This module must not know who logs.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
+from typing import TextIO, cast
 
 import structlog
+
+
+class _CurrentStderr(io.TextIOBase):
+    """What `sys.stderr` is at the time of writing: another than at the start, where somebody puts one in its place."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def configure_logging(*, level: int = logging.INFO) -> None:
@@ -28,7 +40,7 @@ def configure_logging(*, level: int = logging.INFO) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _CurrentStderr())),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)

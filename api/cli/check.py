@@ -5,6 +5,7 @@ Reading alone (`--static-only`) is what editors and commit hooks do, so that way
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -326,7 +327,10 @@ def _require_python(files: tuple[str, ...] | Mapping[str, bytes] | frozenset[str
 
 @contextmanager
 def _run(paths: list[str], wanted: _Wanted, device: Device, python: Path | None, *, sandbox: bool) -> Iterator[_Read]:
-    from worker.local import LocalAnalysis, LocalOptions  # noqa: PLC0415 - reading alone does not need a worker
+    from services.logs import configure_logging  # noqa: PLC0415 - reading alone does not need a worker
+    from worker.local import LocalAnalysis, LocalOptions  # noqa: PLC0415
+
+    configure_logging(level=logging.WARNING)  # what nobody set up is written to stdout, which the report has for itself
 
     settings = _settings(python, wanted.environment, sandbox=sandbox)
     with _tree(paths, settings, wanted.root) as (tree, only), _progress(people()) as progress:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from api.cli.main import run
 from tests import hostile
@@ -61,6 +62,19 @@ def test_a_wrong_backward_is_found_at_its_line(directory: Path, capfd: pytest.Ca
     assert (check["verdict"], check["path"], check["line"]) == ("fail", "ops.py", 13)
     assert check["diagnosis"]["cause"] == "scaled_gradient"
     assert report["tool"]["sandbox"] in ("bwrap-root", "bwrap-user")
+
+
+def test_what_is_logged_on_the_way_does_not_get_into_the_report(
+    directory: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (directory / "ops.py").write_text(SCALED)
+    taken = tmp_path / "taken"
+    taken.write_text("no directory")
+    monkeypatch.setenv("GRADPROOF_COMPILED_HEADERS_HOME", str(taken))
+    structlog.reset_defaults()  # as in a process of its own: what nobody set up writes to stdout
+    code, report = report_of(directory, capfd, "--checks", "gradcheck,compile_equivalence")
+    assert code == 1
+    assert {check["check"] for check in report["targets"][0]["checks"]} == {"gradcheck", "compile_equivalence"}
 
 
 def test_a_search_confirms_a_finding_in_a_helper_with_the_input_that_shows_it(

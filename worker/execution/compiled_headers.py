@@ -64,6 +64,8 @@ def compiled_headers(python: Path, home: Path) -> Path | None:
         try:
             if not place.is_dir():
                 _go_on(python, place)
+        except BlockingIOError:
+            _making[place] = None  # another process is making some: they are there for the next batch, or the next run
         except OSError as error:
             log.info("headers_not_compiled", reason=str(error))
             _making[place] = None
