@@ -40,7 +40,7 @@ def configure_logging(*, level: int = logging.INFO) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _CurrentStderr())),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _CurrentStderr())),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
