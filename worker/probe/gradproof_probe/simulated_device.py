@@ -1,8 +1,8 @@
-"""A pretend device, for tests of the device path on machines without one. Never CUDA: its name is `sim`.
+"""A pretend device, for the device path on machines without one. Never CUDA: its name is `sim`.
 
 Tensors on `sim:0` wrap CPU tensors; every operation is computed on the CPU, so that what is tested is the way (moves,
-factories, mixed devices that raise, reports), not a GPU. Faults can be switched on: products rounded as TF32 rounds
-its operands, or one operation with a wrong kernel.
+factories, mixed devices that raise, reports), not a GPU. It can be given wrong kernels: a dispatch mode under which its
+operations are computed.
 
 `install` changes the process for good (a backend can be named once): only in a child of its own. Uses torch's
 experimental Python backend for PrivateUse1, which needs torch 2.10 or newer.
@@ -11,25 +11,36 @@ experimental Python backend for PrivateUse1, which needs torch 2.10 or newer.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 import torch
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from gradproof_probe.devices.cells import CELLS
+from gradproof_probe.devices.reduced import ReducedProducts, as_tf32
 
 DEVICE: Final = "sim:0"
 FAULT_VARIABLE: Final = "GRADPROOF_SIMULATED_FAULT"
-FAULTS: Final = ("none", "tf32", "kernel")
-# TF32 keeps 10 of float32's 23 bits of the fraction of each operand of a product.
-TF32_DROPPED_BITS: Final = 13
-PRODUCTS: Final = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
 # The operation that the wrong kernel is for: off by 1 part in 1000, far beyond float32 and plausible for a bug.
 WRONG_KERNEL: Final = ("gelu", "tanh", "sigmoid", "_softmax", "native_layer_norm", "relu", "mul")
+# What CUDA takes from the CPU beside tensors without dimensions: indices, and lengths that it needs there.
+_INDEXING: Final = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put")
+_LENGTHS: Final = (
+    *("_pack_padded_sequence", "_pad_packed_sequence", "_pack_padded_sequence_backward"),
+    *("_ctc_loss", "_use_cudnn_ctc_loss", "tensor_split"),
+)
 
 
 class SimulatedTensor(torch.Tensor):
     """Says that it lives on `sim:0`; holds its numbers in a CPU tensor."""
 
     raw: torch.Tensor
+    # torch's own would turn what `.cpu()` gives into this class again.
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> SimulatedTensor:
@@ -69,46 +80,99 @@ def install() -> None:
     library.fallback(lambda func, *args, **kwargs: _compute(func, args, kwargs), "PrivateUse1")
     _KEPT.append(library)  # its registrations end with it
     torch.__future__.set_swap_module_params_on_conversion(True)
+    _chosen_by_environment()
 
 
 _KEPT: Final[list[Any]] = []
 # What `torch.backends.cuda.matmul.allow_tf32` is to CUDA.
 SETTINGS: Final = {"allow_tf32": True}
+_KERNELS: Final[list[TorchDispatchMode]] = []
 
 
-def fault() -> str:
-    """Which fault is switched on, from the environment: the device has no other way to be told."""
-    chosen = os.environ.get(FAULT_VARIABLE, "none")
-    return chosen if chosen in FAULTS else "none"
+@contextmanager
+def computing_under(kernels: TorchDispatchMode) -> Iterator[None]:
+    """While open, this is what the device's kernels are: a mode that sees the CPU tensors which its tensors hold."""
+    _KERNELS.append(kernels)
+    try:
+        yield
+    finally:
+        _KERNELS.remove(kernels)
+
+
+def tf32_kernels() -> TorchDispatchMode:
+    """Products as TF32 has them, until TF32 is switched off."""
+    return ReducedProducts(as_tf32, lambda: SETTINGS["allow_tf32"])
+
+
+class WrongKernel(TorchDispatchMode):
+    """One operation off by 1 part in 1000."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return tree_map(_slightly_wrong, result) if func.overloadpacket.__name__ in WRONG_KERNEL else result
+
+
+def _chosen_by_environment() -> None:
+    """The device has no other way to be told, in a process that tests start."""
+    chosen = os.environ.get(FAULT_VARIABLE)
+    if chosen == "tf32":
+        _KERNELS.append(tf32_kernels())
+    elif chosen == "kernel":
+        _KERNELS.append(WrongKernel())
+
+
+def _kernels() -> AbstractContextManager[Any]:
+    return _KERNELS[-1] if _KERNELS else nullcontext()
 
 
 def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    # Below autograd (inside another mode, in inference mode) operations come here that are made of others, moves too.
+    composed = func.decompose(*args, **kwargs)
+    if composed is not NotImplemented:
+        return composed
     if func is torch.ops.aten._to_copy.default or func is torch.ops.aten.copy_.default:
         return _move(func, args, kwargs)
     flat, _ = tree_flatten((args, kwargs))
-    mine = [item for item in flat if isinstance(item, SimulatedTensor)]
-    strange = [
-        item
-        for item in flat
-        if isinstance(item, torch.Tensor) and not isinstance(item, SimulatedTensor) and item.dim() > 0
-    ]
-    if mine and strange:
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu!"
-        )
-    on_device = bool(mine) or any(isinstance(item, torch.device) and item.type == "sim" for item in flat)
     name = func.overloadpacket.__name__
+    mine = [item for item in flat if isinstance(item, SimulatedTensor)]
+    if mine and name not in _LENGTHS:
+        _refuse_mixed((args[0], args[2:]) if name in _INDEXING else flat)
+    on_device = bool(mine) or any(isinstance(item, torch.device) and item.type == "sim" for item in flat)
     plain_args, plain_kwargs = tree_map(_unwrap, (args, kwargs))
-    if fault() == "tf32" and SETTINGS["allow_tf32"] and name in PRODUCTS:
-        plain_args = tree_map(as_tf32, plain_args)
-    result = func(*plain_args, **plain_kwargs)
-    if fault() == "kernel" and name in WRONG_KERNEL:
-        result = tree_map(_slightly_wrong, result)
+    with _kernels():
+        result = CELLS.get(name, func)(*plain_args, **plain_kwargs)
     if not on_device:
         return result
+    if torch.Tag.inplace_view in func.tags and isinstance(flat[0], SimulatedTensor):
+        _reshape_outside(func, args, kwargs)
+    if name == "_pack_padded_sequence":
+        return _wrap(result[0]), result[1]  # the sizes of the batches stay on the CPU
     if func._schema.is_mutable and flat and isinstance(flat[0], SimulatedTensor) and not name.startswith("set_"):
         return flat[0] if isinstance(result, torch.Tensor) else tree_map(_wrap, result)
     return tree_map(_wrap, result)
+
+
+def _reshape_outside(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """`transpose_` and its like change a shape in place: that of the tensor that says it is on the device, too."""
+    with no_dispatch():
+        before = torch._C._meta_in_tls_dispatch_include()
+        torch._C._set_meta_in_tls_dispatch_include(True)  # noqa: FBT003 - torch's
+        try:
+            func(*args, **kwargs)
+        finally:
+            torch._C._set_meta_in_tls_dispatch_include(before)
+
+
+def _refuse_mixed(values: Any) -> None:
+    found = [item for item in tree_flatten(values)[0] if isinstance(item, torch.Tensor)]
+    if any(not isinstance(item, SimulatedTensor) and item.dim() > 0 for item in found):
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {DEVICE} and cpu!"
+        )
 
 
 def _move(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -135,15 +199,6 @@ def _wrap(value: Any) -> Any:
     return (
         SimulatedTensor(value) if isinstance(value, torch.Tensor) and not isinstance(value, SimulatedTensor) else value
     )
-
-
-def as_tf32(value: Any) -> Any:
-    """Round the operand to TF32's 10 bits of fraction, to nearest."""
-    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
-        return value
-    bits = value.contiguous().view(torch.int32)
-    half = 1 << (TF32_DROPPED_BITS - 1)
-    return ((bits + half) & ~((1 << TF32_DROPPED_BITS) - 1)).view(torch.float32)
 
 
 def _slightly_wrong(value: Any) -> Any:
