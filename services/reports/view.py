@@ -20,10 +20,13 @@ from services.reports.environment import environment_facts
 from services.reports.gradient_evidence import GradientEvidence, gradient_evidence
 from services.reports.harnesses import Examples, NotRun
 from services.reports.jacobian_picture import jacobian_picture
+from services.reports.portraits import KEYS, Found, Portrait, draw, failure_mark, finding_mark, read_portrait
 from services.reports.sources import Sources, excerpt, line_region, shown_region
 
 # A cell of a picture is 90 bytes: four pictures of the largest size make a page 1 MB longer, and sixty of 8 by 8.
 _MOST_CELLS = 12_288
+# A graph of a hundred boxes is 60 kB of SVG: thirty of them make a page 2 MB longer.
+_MOST_BOXES: Final = 3_000
 _GRAVITY: Final[tuple[CheckVerdict, ...]] = ("fail", "error", "inconclusive", "pass", "skipped")
 
 
@@ -52,7 +55,8 @@ class FindingView:
 class CheckView:
     """A check with its place, quoted if it failed.
 
-    `facts` are what a gradient check shows for itself, `picture` is its Jacobians as SVG or empty, `evidence` the rest.
+    `facts` are what a gradient check shows for itself, `picture` is its Jacobians as SVG or empty, `portrait` the graph
+    of a call and its costs, `evidence` the rest.
     """
 
     info: CheckInfo
@@ -63,6 +67,7 @@ class CheckView:
     numbers: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
     picture: str
+    portrait: Portrait | None
     evidence: tuple[tuple[str, str], ...]
 
 
@@ -102,7 +107,7 @@ def view(report: Report, sources: Sources) -> ReportView:
     columns = tuple(dict.fromkeys(check.check for target in report.targets for check in target.checks))
     ordered = sorted(report.findings, key=_order)
     findings = [_finding(number, finding, report, sources) for number, finding in enumerate(ordered, start=1)]
-    pictures = _Pictures(_MOST_CELLS)
+    pictures = _Pictures(_MOST_CELLS, _MOST_BOXES, _found(findings, report))
     targets = [
         _target(number, target, columns, sources, pictures) for number, target in enumerate(report.targets, start=1)
     ]
@@ -137,10 +142,12 @@ def _finding(number: int, finding: FindingInfo, report: Report, sources: Sources
 
 
 class _Pictures:
-    """Draws as long as there is room on the page."""
+    """Draws as long as there is room on the page. `found` is what graphs are coloured by."""
 
-    def __init__(self, cells: int) -> None:
+    def __init__(self, cells: int, boxes: int, found: Sequence[Found]) -> None:
         self._cells = cells
+        self._boxes = boxes
+        self._found = found
 
     def draw(self, evidence: GradientEvidence, anchor: str) -> str:
         """The Jacobians as SVG; empty if there are none, or no room for them."""
@@ -148,6 +155,26 @@ class _Pictures:
             return ""
         self._cells -= evidence.jacobians.cells
         return jacobian_picture(evidence.jacobians, identity=f"{anchor}-jacobians")
+
+    def portray(self, evidence: Mapping[str, object], anchor: str) -> Portrait | None:
+        """The graph of a call with what was found on it, drawn if there is room; None if the evidence has none."""
+        graph, costs = read_portrait(evidence)
+        if graph is None:
+            return None
+        room = len(graph.nodes) <= self._boxes
+        self._boxes -= len(graph.nodes) if room else 0
+        return draw(graph, costs, self._found, anchor, with_picture=room)
+
+
+def _found(findings: Sequence[FindingView], report: Report) -> list[Found]:
+    """The findings and the failing checks, with the anchors that `view` gives them."""
+    found = [Found(finding_mark(finding.info), finding.anchor) for finding in findings]
+    for number, target in enumerate(report.targets, start=1):
+        for position, check in enumerate(target.checks, start=1):
+            mark = failure_mark(target, check)
+            if mark is not None:
+                found.append(Found(mark, f"target-{number}-check-{position}"))
+    return found
 
 
 def _target(
@@ -171,6 +198,8 @@ def _target(
 
 def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources, pictures: _Pictures) -> CheckView:
     told = gradient_evidence(check.evidence)
+    portrait = pictures.portray(check.evidence, anchor)
+    shown = told.shown_keys() | (KEYS if portrait is not None else frozenset())
     path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
     return CheckView(
         info=check,
@@ -181,7 +210,8 @@ def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources, 
         numbers=_rows(check.diagnosis.numbers) if check.diagnosis else (),
         facts=told.facts(),
         picture=pictures.draw(told, anchor),
-        evidence=_rows({key: value for key, value in check.evidence.items() if key not in told.shown_keys()}),
+        portrait=portrait,
+        evidence=_rows({key: value for key, value in check.evidence.items() if key not in shown}),
     )
 
 

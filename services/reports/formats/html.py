@@ -55,8 +55,17 @@ def templates() -> PackageLoader:
 
 
 def stylesheet() -> str:
-    """The style of a report."""
-    return files("services.reports.formats").joinpath("templates/report.css").read_text(encoding="utf-8")
+    """The style of a report, that of its graphs included."""
+    return _template("report.css") + graph_style()
+
+
+def graph_style() -> str:
+    """The style of a graph, which a picture outside of a page has to bring along."""
+    return _template("graph.css")
+
+
+def _template(name: str) -> str:
+    return files("services.reports.formats").joinpath(f"templates/{name}").read_text(encoding="utf-8")
 
 
 def _finalize(value: object) -> object:
