@@ -18,6 +18,7 @@ from gradproof_probe.harness.call_search import FALLBACKS, TRIAL_S, CallSearch, 
 from gradproof_probe.harness.constructors import Candidate, Constructors, is_too_large
 from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, construct, make_inputs
 from gradproof_probe.harness.refusals import needs_files, refusal
+from gradproof_probe.harness.training_calls import ranks_recipe, training_recipe
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, Trial, TrialTimeoutError, attempt, time_limit
 from gradproof_probe.harness.validation import validate
 from gradproof_probe.harness.wanted_files import is_plainest, wants_file
@@ -43,8 +44,17 @@ def find_recipe(
     `suspected`: reading the source says that the gradient is cut, so that a call without one is worth having.
     `found` is told the recipe before it is tried with other sizes, which a target may not survive.
     """
+    training = training_recipe(resolved, declared, seed=seed, deadline=deadline)
+    if training is not None:
+        return training
     search = Search(resolved, seed, deadline, suspected=suspected)
-    recipe = _runnable(search, declared, mined)
+    try:
+        recipe = _runnable(search, declared, mined)
+    except NotRunnableError:
+        among_ranks = ranks_recipe(resolved, declared)
+        if among_ranks is None:
+            raise
+        return among_ranks
     found(recipe)
     return validate(resolved, recipe, seed=seed, deadline=deadline, routes=search.routes)
 
