@@ -50,6 +50,14 @@ def test_what_the_caller_hands_over_is_handed_over_again() -> None:
     assert run("CallerGivesWeights", "CallerGivesWeights(torch.randn(4))").verdict == "pass"
 
 
+def test_modules_in_a_tuple_of_the_caller_are_no_failure() -> None:
+    constructor = "ChainsWhatItIsGiven((nn.Linear(4, 4), nn.Linear(4, 4)))"
+    result = run("ChainsWhatItIsGiven", constructor)
+    assert result.verdict == "inconclusive", result
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause == "given_by_caller"
+
+
 @pytest.mark.parametrize(("name", "cause"), [("FrozenTeacher", "kept_apart"), ("CarriesHiddenState", "carried_state")])
 def test_what_is_kept_out_on_purpose_is_named_but_no_failure(name: str, cause: str) -> None:
     result = run(name)

@@ -18,7 +18,7 @@ from gradproof_probe.training.sequences import Sequences
 
 class BatchConsistency(Check):
     name: ClassVar[str] = "batch_consistency"
-    cost: ClassVar[float] = 6.0
+    cost: ClassVar[float] = 10.0
     documentation: ClassVar[Documentation] = Documentation(
         summary="Changes one sample of a batch and looks whether the outputs of others change, in evaluation mode.",
         what_it_does=(

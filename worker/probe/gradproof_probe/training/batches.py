@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.gradients.attribution import Place
-from gradproof_probe.seeding import reseed
+from gradproof_probe.seeding import reseed, state, unchanged
 from gradproof_probe.suspicions.bench import close
 from gradproof_probe.training.batch_words import line_of, meant, says_batch_first
 from gradproof_probe.training.dependence import Comparison, DivergedError, Operation, Recording, Way, differs
@@ -94,7 +94,7 @@ class Samples:
         self._module = instances.fresh()
         self._stateless = True
         self._size = 0
-        self._differentiates = False
+        self._differentiates = self._draws = False
         self.evidence: dict[str, Any] = {}
 
     def run(self) -> Mixed:
@@ -224,8 +224,10 @@ class Samples:
             # What a module keeps from a call may have the size of that call's batch.
             self._module, self._size = self._instances.fresh(), batch.size
         reseed(self._seed + 100)
+        before = state()
         with torch.set_grad_enabled(self._differentiates), mode if mode is not None else nullcontext():
             result = self._module(*batch.args, **batch.kwargs)
+        self._draws |= not unchanged(before)
         return [value.detach().clone() for _, value in tensors(result)]
 
     def _compare(self, runs: _Runs, sample: int, repaired: Sequence[int] = ()) -> Way | None:
@@ -347,12 +349,25 @@ class Samples:
             return Mixed(
                 "inconclusive", "mixed_by_design", f"{again}, as the word {word!r} tells: {text}", place, numbers
             )
+        if not self._is_certain(runs, kind, operation):
+            text = f"{text}; the sizes of the inputs may be meant otherwise"
+            return Mixed("inconclusive", "samples_mixed", f"{again}: {text}", place, numbers)
         if kind in ("samples_compared", "batch_statistics") or place is None:
             return Mixed("inconclusive", kind, f"{again}: {text}", place, numbers)
         if not evidence and not slip:
             text = f"{text}; nothing says that the first axis is that of the samples"
             return Mixed("inconclusive", "samples_mixed", f"{again}: {text}", place, numbers)
         return Mixed("fail", kind, f"{text}: {again}", place, numbers)
+
+    def _is_certain(self, runs: _Runs, kind: str, operation: Operation) -> bool:
+        """Whether no other axis has the size of the batch by chance: it can be changed, or the author chose it.
+
+        Then too, only a mask that lines up with another axis is surely none of that axis.
+        """
+        if runs.resized:
+            return True
+        masked = any(tensor.dtype == torch.bool for tensor, mask in operation.inputs if mask is not None)
+        return self._instances.source != "synthesised" and (masked or kind != "broadcast_over_batch")
 
     def _alone(self, runs: _Runs) -> Mixed:
         """Separate samples; what is left is a batch of one."""
@@ -375,10 +390,10 @@ class Samples:
                 shapes = f"{tuple(output.shape)} for one sample, {tuple(expected.shape)} for {runs.batch.size}"
                 text = f"{text}; but for a batch of one the axis of samples is dropped: {shapes}"
                 return Mixed("inconclusive", "batch_of_one", text)
-            if not close(output, part, 1e-3):
+            if not self._draws and not close(output, part, 1e-3):
                 text = f"{text}; but a sample alone gives something else than in a batch: its size enters the output"
                 return Mixed("inconclusive", "batch_size_enters", text)
-        self.evidence["alone"] = "equal"
+        self.evidence["alone"] = "drawn anew" if self._draws else "equal"
         return done
 
 

@@ -205,7 +205,8 @@ def differs(now: torch.Tensor, then: torch.Tensor) -> torch.Tensor | None:
     unequal = a != b
     if a.is_floating_point() or a.is_complex():
         unequal &= ~(a.isnan() & b.isnan())
-        unequal &= ~((a - b).abs() <= _RELATIVE * torch.maximum(a.abs(), b.abs()) + _TOLERANCE * _scale(b))
+        near = (a - b).abs() <= _RELATIVE * torch.maximum(a.abs(), b.abs()) + _TOLERANCE * _scale(b)
+        unequal &= ~(near & a.isfinite() & b.isfinite())
     return unequal if bool(unequal.any()) else None
 
 

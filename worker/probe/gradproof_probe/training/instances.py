@@ -34,6 +34,7 @@ class Instances:
         self._context = context
         self._args, self._kwargs = make_inputs(context.resolved, context.recipe.inputs, seed=context.seed)
         self.source_root = context.source_root
+        self.source = context.recipe.source
 
     def more(self) -> bool:
         return time.monotonic() < self._context.deadline
@@ -52,29 +53,47 @@ class Instances:
             raise ExpressionError("constructor", TypeError("the target is no module"))
         return instance.train(training)
 
+    def hands_over(self, attribute: Callable[[torch.nn.Module], Any]) -> bool:
+        """Whether what an attribute holds are modules that the caller gave to the constructor."""
+        given = self._given()
+        if given is None:
+            return False
+        make, args, kwargs = given
+        handed = {id(module) for module in modules_in([args, kwargs])}
+        kept = modules_in(attribute(make(*args, **kwargs)))
+        return bool(kept) and all(id(module) in handed for module in kept)
+
     def _with_given_arguments(self, seed: int) -> torch.nn.Module | None:
         """The constructor called with the very arguments of `draw` 0, where these are drawn at random."""
-        expression = self._context.recipe.constructor or ""
-        if not _DRAWS.search(expression):
+        given = self._given() if _DRAWS.search(self._context.recipe.constructor or "") else None
+        if given is None:
             return None
+        make, args, kwargs = given
+        reseed(seed)
         try:
-            tree = ast.parse(expression, mode="eval")
+            instance = make(*args, **kwargs)
+        except Exception as error:
+            raise ExpressionError("constructor", error) from error
+        return instance if isinstance(instance, torch.nn.Module) else None
+
+    def _given(self) -> tuple[Callable[..., Any], list[Any], dict[str, Any]] | None:
+        """The constructor and its arguments; None where the expression is no call."""
+        try:
+            tree = ast.parse(self._context.recipe.constructor or "", mode="eval")
         except SyntaxError:
             return None
         if not isinstance(tree.body, ast.Call):
             return None
         names = names_of(self._context.resolved)
-        names[_COLLECT] = lambda *args, **kwargs: (args, kwargs)
+        names[_COLLECT] = lambda *args, **kwargs: (list(args), kwargs)
         called = ast.unparse(tree.body.func)
         tree.body.func = ast.copy_location(ast.Name(_COLLECT, ast.Load()), tree.body.func)
+        reseed(self._context.seed)
         try:
-            reseed(self._context.seed)
             args, kwargs = eval(compile(tree, "<constructor>", "eval"), names)
-            reseed(seed)
-            instance = eval(called, names)(*args, **kwargs)
+            return eval(called, names), args, kwargs
         except Exception as error:
             raise ExpressionError("constructor", error) from error
-        return instance if isinstance(instance, torch.nn.Module) else None
 
     def call(
         self, module: torch.nn.Module, *, draw: int = 0, change: Change | None = None, gradients: bool = False
@@ -96,6 +115,14 @@ class Instances:
         return [transform(value, copied) for value in self._args], {
             name: transform(value, copied) for name, value in self._kwargs.items()
         }
+
+
+def modules_in(value: Any) -> list[torch.nn.Module]:
+    """The modules in a value, itself or in containers."""
+    if isinstance(value, torch.nn.Module):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [module for item in items for module in modules_in(item)]
 
 
 def input_names(module: Any) -> tuple[str, ...]:

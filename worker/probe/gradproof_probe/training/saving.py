@@ -17,7 +17,7 @@ import torch
 
 from gradproof_probe.gradients.attribution import Place
 from gradproof_probe.importing import describe_error
-from gradproof_probe.training.instances import Instances, moved, outputs_differ
+from gradproof_probe.training.instances import Instances, modules_in, moved, outputs_differ
 from gradproof_probe.training.plain_state import (
     CARRIED,
     STATISTIC,
@@ -133,12 +133,17 @@ class Reloading:
         held = leaves(module, cloned=False).get(attribute, {})
         trained = [value for value in held.values() if isinstance(value, torch.Tensor) and value.requires_grad]
         value = vars(owner).get(attribute.name)
-        modules = _modules(value)
+        modules = modules_in(value)
         numbers["tensors"] = sum(isinstance(item, torch.Tensor) for item in held.values())
         if trained:
             if _APART.search(attribute.name.lower()) or (len(modules) == 1 and isinstance(value, list | tuple)):
                 text = f"{attribute} is kept out of the state dict, as it seems on purpose; {again}"
                 return Saved("inconclusive", "kept_apart", text, place, numbers)
+            if self._instances.hands_over(
+                lambda made: getattr(made.get_submodule(attribute.owner), attribute.name, None)
+            ):
+                text = f"{attribute} keeps modules as the caller gave them, in no ModuleList: {again}"
+                return Saved("inconclusive", "given_by_caller", text, place, numbers)
             kind = "modules" if modules else "tensors"
             text = (
                 f"{len(trained)} trained tensors in the {kind} of {attribute} are not registered: parameters() and "
@@ -343,13 +348,6 @@ def _unsaved_buffers(first: torch.nn.Module, second: torch.nn.Module) -> list[At
             ):
                 found.append(Attribute(owner, name))
     return found
-
-
-def _modules(value: Any) -> list[torch.nn.Module]:
-    if isinstance(value, torch.nn.Module):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [module for item in items for module in _modules(item)]
 
 
 def _disturb(module: torch.nn.Module) -> None:
