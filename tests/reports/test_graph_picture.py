@@ -4,6 +4,7 @@ markup but our own whatever a name says."""
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -15,7 +16,8 @@ from services.reports.formats.html import graph_style
 from services.reports.graph_layout import MOST_IN_A_ROW, Layout, place
 from services.reports.graph_picture import MOST_NODES, Graph, Mark, graph_picture, in_bytes, read_graph
 from services.reports.untrusted import one_line
-from tests.reports.samples import HOSTILE_TEXTS, SOURCE, check, failing, finding, norm, report_of
+from tests.reports.samples import HOSTILE_TEXTS, SOURCE, check, failing, finding, norm, report_of, target
+from tools import draw_graph
 
 SVG = "{http://www.w3.org/2000/svg}"
 STYLE = graph_style()
@@ -299,3 +301,17 @@ def test_a_page_draws_as_many_graphs_as_it_has_room_for_and_says_so() -> None:
 
 def test_the_source_of_the_sample_has_the_division_where_the_graph_says() -> None:
     assert "x / x.norm()" in SOURCE.splitlines()[17]
+
+
+def test_a_graph_is_drawn_from_a_report_as_a_file_of_its_own(tmp_path: Path) -> None:
+    report = report_of((finding(),), (target(checks=(check(),)), norm(checks=(portrait(),))))
+    (tmp_path / "report.json").write_text(report.model_dump_json(), encoding="utf-8")
+    picture = tmp_path / "images" / "graph.svg"
+    assert draw_graph.main([str(tmp_path / "report.json"), str(picture)]) == 0
+    drawn = picture.read_text(encoding="utf-8")
+    assert ET.fromstring(drawn).tag == f"{SVG}svg"
+    assert "hit-warning" in drawn
+    assert ".graph .node" in drawn  # the style is in the file
+    other = [str(tmp_path / "report.json"), str(tmp_path / "none.svg"), "--target", "pkg.a:Square"]
+    assert draw_graph.main(other) == 1
+    assert not (tmp_path / "none.svg").exists()
