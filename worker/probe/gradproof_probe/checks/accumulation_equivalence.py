@@ -67,6 +67,8 @@ class AccumulationEquivalence(Check):
                 return CheckResult("error", f"the target can't be built: {error}"[:400])
             except TooMuchError as error:
                 return CheckResult("skipped", str(error))
+            except Exception as error:  # submitted objects can refuse to be looked at, or to be set, in any way
+                return CheckResult("error", f"it can't be compared: {describe_error(error, 300)}")
 
 
 def _loss(context: CheckContext) -> CheckResult:

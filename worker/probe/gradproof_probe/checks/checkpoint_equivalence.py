@@ -74,6 +74,8 @@ class CheckpointEquivalence(Check):
             return _Comparison(context, subject).run()
         except ExpressionError as error:
             return CheckResult("error", f"the target can't be built: {error}"[:400])
+        except Exception as error:  # submitted objects can refuse to be looked at, or to be set, in any way
+            return CheckResult("error", f"it can't be compared: {describe_error(error, 300)}")
 
 
 class _Comparison:
