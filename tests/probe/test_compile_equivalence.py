@@ -56,6 +56,9 @@ def spoken() -> Spoken:
         hooked = entry("module", f"compiled:{name}", checks=[CHECK])
         hooked["hypotheses"] = [suspected(name, "GP511", "tap")]
         batch.append(hooked)
+    next(item for item in batch if item["job"] == "Assigns")["hypotheses"] = [
+        suspected("Assigns", rule, "forward", fingerprint=rule) for rule in ("GP512", "GP514")
+    ]
     batch.append(entry("autograd_function", "textbook:Quadratic", checks=[CHECK]))
     batch.append(entry("autograd_function", "compiled:Snap", checks=[CHECK], inputs=("torch.randn(3, 4)",)))
     return speak(FIXTURES, batch, limits={"inductor_s": 0})
@@ -151,6 +154,12 @@ def test_a_hook_that_a_compiled_module_never_runs_confirms_the_finding(spoken: S
     assert (result["verdict"], result["evidence"]["hypotheses"][0]["outcome"]) == ("pass", "not_reproduced"), result
 
 
+def test_what_ran_and_is_right_refutes_a_finding_and_what_did_not_run_does_not(spoken: Spoken) -> None:
+    settled = spoken.result("Assigns", CHECK)["evidence"]["hypotheses"]
+    assert {item["rule"]: item["outcome"] for item in settled} == {"GP512": "not_reproduced", "GP514": "not_reached"}
+    assert "inductor not run" in next(item["text"] for item in settled if item["rule"] == "GP514")
+
+
 def test_nothing_captured_is_never_a_pass(spoken: Spoken) -> None:
     assert failed(spoken, "Outside")[:2] == ("inconclusive", "nothing_compiled")
 
@@ -197,8 +206,15 @@ def test_a_fault_of_the_compiler_does_not_fail_where_nobody_compiles(alone: Call
 
 
 def test_inductor_is_judged_against_float64() -> None:
-    spoken = speak(FIXTURES, [entry("module", "compiled:Plain", checks=[CHECK])], limits={"inductor_s": 240})
+    half = ("torch.full((3, 5), 1e-5, dtype=torch.float16)",)
+    batch = [
+        entry("module", "compiled:Plain", checks=[CHECK]),
+        entry("module", "compiled:HalfFloor", checks=[CHECK], constructor="HalfFloor()", inputs=half),
+    ]
+    spoken = speak(FIXTURES, batch, limits={"inductor_s": 240})
     result = spoken.result("Plain", CHECK)
     assert result["verdict"] == "pass", result
     assert "inductor agrees" in result["summary"]
     assert result["evidence"]["inductor_s"] > 0
+    # Here it is eager that is far from the reference.
+    assert failed(spoken, "HalfFloor") == ("fail", "eager_not_finite", line("HalfFloor"))

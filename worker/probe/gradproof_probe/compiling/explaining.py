@@ -26,7 +26,6 @@ from gradproof_probe.compiling.graphs import (
     GraphCall,
     GraphRecorder,
     first_differing,
-    interpreted,
     line_of,
     operation,
     part_of,
@@ -45,6 +44,7 @@ from gradproof_probe.equivalence.observation import (
     bitwise_differences,
     relative_error,
 )
+from gradproof_probe.gradients.attribution import Place
 
 # They look at how a tensor lies in memory, which a compiler is free to choose for what it computes.
 _LAYOUT: Final = frozenset({"as_strided", "as_strided_", "as_strided_scatter", "set_", "resize_", "resize_as_"})
@@ -91,6 +91,23 @@ def with_line(
     return answer
 
 
+def first_line_not_finite(context: CheckContext, mode: Mode) -> Place | None:
+    """Where plain execution first computes something that is not finite."""
+    values = LineValues(context.source_root)
+    try:
+        observed(context, mode, wrap=lambda call: _inside(call, values), calls=1)
+    except Exception:
+        return None
+    return next(
+        (
+            place
+            for place, found in values.values.items()
+            if any(value.is_floating_point() and not bool(value.isfinite().all()) for value in found)
+        ),
+        None,
+    )
+
+
 def explained_compilation(
     context: CheckContext,
     mode: Mode,
@@ -111,7 +128,8 @@ def explained_compilation(
             return concerning(context, replace(reread, text=f"{text}: {reread.text}"))
     shared = draws and _shares_random_numbers(context, mode, stage, plain)
     limit = max(ROUNDING, 0.01 * min(differences[0].relative, 1.0))
-    answer = located(context, mode, backend_named(stage), text, limit=limit)
+    at_once = any(item.name.startswith("call 1") for item in differences)
+    answer = located(context, mode, backend_named(stage), text, limit=limit, calls=1 if at_once else CALLS)
     if shared:
         answer.cause = "random_numbers_shared"
         answer.text = (
@@ -125,14 +143,21 @@ def explained_compilation(
 
 
 def located(
-    context: CheckContext, mode: Mode, backend: Backend, text: str, *, limit: float, until: float | None = None
+    context: CheckContext,
+    mode: Mode,
+    backend: Backend,
+    text: str,
+    *,
+    limit: float,
+    calls: int = 1,
+    until: float | None = None,
 ) -> Answer:
-    """The first operation that is compiled to something else, in the graphs that Dynamo captures."""
+    """The first operation that is compiled to something else, in the graphs that Dynamo captures in so many calls."""
     answer = Answer("fail", "compiler_fault", text)
     end = min(context.deadline, time.monotonic() + _LOCATING_S) if until is None else until
     recorder = GraphRecorder()
     try:
-        observed_compiled(context, mode, recorder)
+        observed_compiled(context, mode, recorder, calls=calls)
         node = _first_of(recorder.calls, backend, limit, seed=context.seed, end=end)
     except Exception:  # a graph that can't be run by itself leaves the place open
         return answer
@@ -169,7 +194,7 @@ def _first_of(
     for call in calls:
         if time.monotonic() > end:
             return None
-        expected = replay(call, interpreted(call), seed=seed)
+        expected = replay(call, call.graph, seed=seed)
 
         def differs(got: Observation, expected: Observation = expected) -> bool:
             found = bitwise_differences(expected, got)

@@ -1,8 +1,7 @@
-"""Graphs that Dynamo captured, run again: whole, or with their beginning compiled and the rest interpreted.
+"""Graphs that Dynamo captured, run again: whole, or with a part of them compiled and the rest interpreted.
 
-The first operation whose compilation changes anything is found by bisection: log2(operations) compilations of a part,
-without tracing Python again. The comparison takes in the backward of everything, because what is compiled and what is
-interpreted are joined by autograd.
+The first operation whose compilation changes anything is found by bisection, without tracing Python again. The
+comparison takes in the backward of everything, because what is compiled and what is interpreted are joined by autograd.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ _MOST_CALLS: Final = 16  # graphs times calls that are kept; a model that is bro
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _PART: Final = re.compile(r"(?:^L\['self'\]\.?)|(?:_modules\['([^']*)'\])")
 
-Values = Sequence[Any]
-Make = Callable[[Values], Callable[..., Any]]
+
+class _OutOfTimeError(Exception):
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class GraphRecorder:
         return run
 
 
-def replay(call: GraphCall, make: Make, *, seed: int) -> Observation:
-    """Run the graph's call again as `make` says: outputs, gradients of all inputs, and inputs afterwards."""
+def replay(call: GraphCall, run: Callable[..., Any], *, seed: int) -> Observation:
+    """Run the graph's call again as `run` does it: outputs, gradients of all inputs, and inputs afterwards."""
     wanted: list[tuple[str, torch.Tensor]] = []
 
     def leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -66,7 +66,6 @@ def replay(call: GraphCall, make: Make, *, seed: int) -> Observation:
         wanted.append((f"input{len(wanted)}", value.requires_grad_()))
         return value.clone()  # a graph may write to it, which nobody may do to a leaf
 
-    run = make(call.arguments)
     with torch.set_grad_enabled(call.with_gradients):
         args = _alike(call.arguments, leaf)
         torch.random.set_rng_state(call.generator)
@@ -80,48 +79,67 @@ def replay(call: GraphCall, make: Make, *, seed: int) -> Observation:
     return seen
 
 
-def interpreted(call: GraphCall) -> Make:
-    """As Dynamo captured it."""
-    return lambda _args: call.graph
+def compiled_between(graph: torch.fx.GraphModule, backend: Backend, begin: int, end: int) -> Callable[..., Any]:
+    """The nodes from number `begin` up to `end` as one graph of its own, compiled; the others interpreted."""
+    before, rest = _parted(graph, begin)
+    behind = len(list(graph.graph.nodes)) - end
+    part, after = _parted(rest, len(list(rest.graph.nodes)) - behind)
 
+    def run(*args: Any) -> Any:
+        given = (*before(*args), *args)
+        part_run = backend(part, list(given))
+        return after(*part_run(*given), *given)
 
-def compiled(graph: torch.fx.GraphModule, backend: Backend, count: int) -> Make:
-    """The first `count` nodes as one graph of its own, compiled; the rest interpreted."""
-    head, tail = _parted(graph, count)
-
-    def make(args: Values) -> Callable[..., Any]:
-        begin = backend(head, _alike(args, lambda item: item.detach().clone().requires_grad_(item.requires_grad)))
-        return lambda *given: tail(*begin(*given), *given)
-
-    return make
+    return run
 
 
 def first_differing(
     call: GraphCall, backend: Backend, differs: Callable[[Observation], bool], *, seed: int, more: Callable[[], bool]
 ) -> torch.fx.Node | None:
-    """The operation with which the compiled beginning of the graph begins to give something else.
+    """The operation whose compilation gives something else, or the last of those that do so together.
 
+    Halves are compiled alone as long as one of them is wrong alone: all compilations together are of twice the graph.
     None if the whole graph, compiled by itself, gives the same, or time runs out.
     """
-
-    def wrong(count: int) -> bool:
-        try:
-            return differs(replay(call, compiled(call.graph, backend, count), seed=seed))
-        except Exception:
-            return False  # a part that can't be compiled by itself says nothing: look behind it
-
     nodes = list(call.graph.graph.nodes)
-    cuts = _cuts(nodes)
-    if not cuts or not wrong(cuts[-1]):
-        return None
-    low, high = -1, len(cuts) - 1  # cuts[low] gives the same, cuts[high] does not
-    while high - low > 1:
+    start = next((number for number, node in enumerate(nodes) if node.op.startswith("call")), 0)
+    bounds = [start, *_cuts(nodes)]
+
+    def wrong(begin: int, end: int) -> bool:
         if not more():
+            raise _OutOfTimeError
+        try:
+            return differs(replay(call, compiled_between(call.graph, backend, bounds[begin], bounds[end]), seed=seed))
+        except Exception:
+            return False  # a part that can't be compiled by itself says nothing: look beside it
+
+    begin, end = 0, len(bounds) - 1
+    try:
+        if end == 0 or not wrong(begin, end):
             return None
-        middle = (low + high) // 2
-        low, high = (low, middle) if wrong(cuts[middle]) else (middle, high)
-    between = nodes[cuts[low] if low >= 0 else 0 : cuts[high]]
-    return next((node for node in reversed(between) if node.op.startswith("call")), None)
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            if wrong(begin, middle):
+                end = middle
+            elif wrong(middle, end):
+                begin = middle
+            else:
+                begin, end = _together(wrong, begin, middle, end)
+    except _OutOfTimeError:
+        return None
+    return next((node for node in reversed(nodes[bounds[begin] : bounds[end]]) if node.op.startswith("call")), None)
+
+
+def _together(wrong: Callable[[int, int], bool], begin: int, middle: int, end: int) -> tuple[int, int]:
+    """Neither half is wrong alone: around the end that has to be there for the fault."""
+    right, bad = middle, end
+    while bad - right > 1:
+        between = (right + bad) // 2
+        if wrong(begin, between):
+            bad = between
+        else:
+            right = between
+    return right, bad
 
 
 def operation(node: torch.fx.Node) -> str:

@@ -11,7 +11,7 @@ from gradproof_probe.checks.base import CheckContext
 from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.bisecting import guilty_pass
 from gradproof_probe.compiling.conditioning import RATIO, is_ill_conditioned
-from gradproof_probe.compiling.explaining import concerning, located
+from gradproof_probe.compiling.explaining import concerning, first_line_not_finite, located
 from gradproof_probe.compiling.running import backend_named, observed, observed_compiled
 from gradproof_probe.compiling.suspected import failing, settled_by_inductor, wire
 from gradproof_probe.equivalence.observation import ROUNDING, UNIT, Mode, Observation, relative_error
@@ -22,6 +22,7 @@ _MODE: Final[Mode] = "train"
 # Of the elements of an output: where as many as this jump, the inputs lie on the edges of a step; a tie among random
 # numbers moves one in a million.
 _ON_EDGES: Final = 0.02
+_LOW: Final = (torch.float16, torch.bfloat16)  # compiled code computes these in float32
 # For finding out where a difference begins, of what a batch has for inductor. Measured: a line in a graph of 4
 # operations takes 1 s, one in a graph of 25 takes 10 s, and the pass 10 s more.
 _LOCATING_S: Final = 25.0
@@ -55,6 +56,9 @@ def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation 
     except Exception as error:
         said = f"inductor not judged: compiling raised {describe_error(error, 200)}"
         return Answer("skipped", "", said), None, None
+    lost = _not_finite_in_eager(plain, compiled, reference)
+    if lost is not None:
+        return _lost_in_eager(context, lost, plain), plain, compiled
     missing = [name for name in plain.values if name in reference.values and name not in compiled.values]
     if missing:
         answer = _explained(context, until, f"inductor gives no {missing[0]}", (plain, compiled), 1.0)
@@ -66,6 +70,26 @@ def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation 
     text = f"inductor is off by {of_compiled:.2e} at {name}, eager by {of_plain:.2e} (both against float64)"
     limit = (max(of_plain, UNIT) * min(of_compiled, 1.0)) ** 0.5
     return _explained(context, until, text, (plain, compiled), limit), plain, compiled
+
+
+def _not_finite_in_eager(plain: Observation, compiled: Observation, reference: Observation) -> str | None:
+    """The output that is infinite or NaN in eager alone: neither in float64 nor compiled."""
+    for name, value in plain.values.items():
+        others = [other.values.get(name) for other in (compiled, reference)]
+        if name.startswith("output") and value.dtype in _LOW:
+            finite = [other.isfinite() for other in others if other is not None and other.shape == value.shape]
+            if len(finite) == len(others) and bool((~value.isfinite() & finite[0] & finite[1]).any()):
+                return name
+    return None
+
+
+def _lost_in_eager(context: CheckContext, name: str, plain: Observation) -> Answer:
+    dtype = str(plain.values[name].dtype).removeprefix("torch.")
+    text = (
+        f"{name} is not finite in eager execution, in {dtype}, and finite compiled as well as in float64: a number on "
+        f"the way is beyond what {dtype} can hold, and compiled code keeps it in a wider type"
+    )
+    return Answer("fail", "eager_not_finite", text, first_line_not_finite(context, _MODE))
 
 
 def _worst(plain: Observation, compiled: Observation, reference: Observation) -> tuple[float, str, float, float]:
