@@ -98,7 +98,7 @@ class Saved(torch.overrides.TorchFunctionMode):
         return sorted(found, key=lambda item: -item.bytes)
 
     def _pack(self, tensor: torch.Tensor) -> _Held:
-        held = _Held(tensor)
+        held = _Held(tensor.detach())  # itself, it could be an output, and hold the very graph that saved it
         self._alive.add(held)
         if self._operations:
             key = (self._operations[-1], calling_line(self._root))
