@@ -64,6 +64,12 @@ def test_a_corner_of_the_gradient_is_labelled() -> None:
     assert (result.verdict, result.diagnosis.cause) == ("inconclusive", "kinks"), result
 
 
+def test_a_second_derivative_that_is_not_finite_is_labelled() -> None:
+    result = run_check(HessianVectorProduct(), curved.halved, ("torch.tensor([[0.5, -1.0, 2.0]])",))
+    assert result.diagnosis is not None, result
+    assert (result.verdict, result.diagnosis.cause) == ("inconclusive", "not_finite"), result
+
+
 @pytest.mark.parametrize(
     ("constructor", "inputs"),
     [

@@ -47,7 +47,8 @@ class HessianVectorProduct(Check):
             "differentiated and autograd says so (`once_differentiable`, an operation of torch without a second "
             "derivative: it is named), where the first-order gradient is not the derivative (straight-through, stopped "
             "gradients: then there is no Hessian), or where the function is linear and there is nothing to compare. "
-            "`inconclusive` at corners, and where differences are too imprecise."
+            "`inconclusive` at corners, where the second derivative isn't finite (the first may be), and where "
+            "differences are too imprecise."
         ),
     )
 
@@ -103,6 +104,8 @@ class _Examination:
             )
         if outcomes == {"disagrees"} and len(products) == PAIRS:
             return self._disagreement(experiment, products)
+        if "not finite" in outcomes:
+            return self._open("not_finite", "the second derivative isn't finite at these inputs")
         cause = "kinks" if "kink" in outcomes else "imprecise"
         return self._open(
             cause, "the gradient has a corner here" if cause == "kinks" else "differences are too imprecise"

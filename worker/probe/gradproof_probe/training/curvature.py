@@ -33,7 +33,7 @@ RELATIVE: Final = 1e-5
 PRECISE: Final = 1e-3  # of the size: what an error estimate must be below for agreement to mean anything
 _ROUNDING: Final = 10 * ROUNDING[torch.float64]  # of a gradient: two passes, and sums over what is summed
 
-Outcome = Literal["agrees", "disagrees", "kink", "unclear", "flat"]
+Outcome = Literal["agrees", "disagrees", "kink", "unclear", "flat", "not finite"]
 Inside = Callable[[], AbstractContextManager[Any]]
 
 
@@ -113,6 +113,8 @@ def compare(
 def _held_together(
     phi: Callable[[float], tuple[float, float]], analytic: float, size: float, without: tuple[str, ...]
 ) -> Product:
+    if not math.isfinite(analytic):
+        return Product("not finite", analytic, size=size, without=without)
     numeric, error = 0.0, math.inf
     for first_step in STEPS:
         value, estimate = ridders(phi, first_step, _ROUNDING)
@@ -124,7 +126,7 @@ def _held_together(
     gradient_size = phi(0.0)[1]
     if largest <= 1e-9 * gradient_size or largest == 0:
         return Product("flat", analytic, numeric, error, size, without)
-    agrees = math.isfinite(analytic) and abs(analytic - numeric) <= BEYOND * error + RELATIVE * largest
+    agrees = abs(analytic - numeric) <= BEYOND * error + RELATIVE * largest
     if agrees and error <= PRECISE * largest:
         return Product("agrees", analytic, numeric, error, size, without)
     if kinked(phi, 1.0, _ROUNDING, largest):
