@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from analyzer.findings import Finding, Severity, TargetDeclaration
-from services.checks.plan import CHECKS, NOT_BEGUN
+from services.checks.plan import BY_DEFAULT, NOT_BEGUN
 from services.findings.hypotheses import Suspicions
 from services.findings.model import TargetResult
 from services.reports.document import PlanInfo
@@ -47,7 +47,7 @@ def run_order(
 def plan_info(
     targets: Sequence[TargetResult], *, budget_s: float, checks: Sequence[str], examples: str | None
 ) -> PlanInfo:
-    """What was to be run, and what of it was. `budget_s` is 0 without a budget, `checks` empty for all of them."""
+    """What was to be run, and what of it was. `budget_s` is 0 without a budget, `checks` empty for those by default."""
     planned = [target for target in targets if target.declaration.eligible]
     left_out = Counter(target.not_run_reason for target in planned if target.not_run_reason in NOT_BEGUN)
     begun = [target for target in planned if target.harness or target.checks or target.not_run_reason]
@@ -56,7 +56,7 @@ def plan_info(
         planned=len(planned),
         run=len(begun) - left_out.total(),
         left_out={str(reason): number for reason, number in left_out.items()},
-        checks=list(checks or CHECKS),
+        checks=list(checks or BY_DEFAULT),
         checks_left_out=dict(
             Counter(check.check for target in planned for check in target.checks if check.evidence.get("left_out"))
         ),

@@ -16,7 +16,7 @@ from services.analyses.errors import (
     ReportUnavailableError,
 )
 from services.analyses.model import AnalysisOptions, GitSource, Stage
-from services.checks.plan import CHECKS
+from services.checks.plan import BY_DEFAULT
 from services.jobs.models import JobState
 from services.reports.document import Harness
 from services.snapshots.errors import GitUrlError
@@ -43,16 +43,19 @@ def test_an_analysis_goes_from_submission_to_report(bench: Bench) -> None:
         (1, 1),
         (1, 1),
         (0, 2),
-        (0, 2 * len(CHECKS)),
+        (0, 2 * len(BY_DEFAULT)),
     ]
     first, second = bench.claim()
     bench.results.ran(analysis_id, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
     harness = Harness(source="synthesised", grade="C", constructor="T()", inputs=["float64[2]"], provenance="guessed")
     bench.results.harness(first, harness)
     bench.results.check(first, check("gradcheck", "pass"))
-    assert bench.analyses.get(analysis_id).progress[3] == Stage("checks", 1, 2 * len(CHECKS))
+    assert bench.analyses.get(analysis_id).progress[3] == Stage("checks", 1, 2 * len(BY_DEFAULT))
     bench.results.probed(first)
-    assert bench.analyses.get(analysis_id).progress[2:] == (Stage("targets", 1, 2), Stage("checks", 1, 1 + len(CHECKS)))
+    assert bench.analyses.get(analysis_id).progress[2:] == (
+        Stage("targets", 1, 2),
+        Stage("checks", 1, 1 + len(BY_DEFAULT)),
+    )
     bench.results.not_run(second, "constructor unsolved", "Target1(dim) has no default for dim")
     bench.results.probed(second)
 

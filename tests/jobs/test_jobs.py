@@ -13,7 +13,7 @@ from sqlalchemy import select, text, update
 
 from services.analyses.reconciler import Reconciler
 from services.checks.models import CheckResultRow
-from services.checks.plan import CHECKS
+from services.checks.plan import BY_DEFAULT
 from services.database import Database
 from services.database.base import FromNow
 from services.jobs import repository
@@ -226,7 +226,7 @@ def test_a_job_lost_too_often_is_given_up_and_its_checks_say_why(bench: Bench) -
     assert view.reason == "1 of 2 runs could not be made: no sandbox here"
     first, _ = bench.analyses.parts(analysis_id).targets
     assert {(item.verdict, item.summary) for item in first.checks} == {("error", "infrastructure: no sandbox here")}
-    assert [item.check for item in first.checks] == list(CHECKS)
+    assert [item.check for item in first.checks] == list(BY_DEFAULT)
 
 
 def test_workers_that_die_again_and_again_end_in_infra_failed_too(bench: Bench) -> None:
@@ -406,7 +406,7 @@ def test_a_gpu_class_gets_its_own_queue_and_the_checks_that_need_it(bench: Bench
     assert rung == ["cpu", "cpu", "gpu.h200"]
     (on_cpu,) = bench.claim("cpu")
     (on_gpu,) = bench.claim("gpu.h200")
-    assert (on_cpu.device_class, on_cpu.checks) == ("cpu", CHECKS[:-1])
+    assert (on_cpu.device_class, on_cpu.checks) == ("cpu", BY_DEFAULT[:-1])
     assert (on_gpu.device_class, on_gpu.checks) == ("h200", ("device_compare",))
 
 

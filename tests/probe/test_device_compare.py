@@ -37,10 +37,11 @@ FAULTY = {
 INNOCENT = (
     *("Buffer", "MovedAtUse", "MovedByApply", "FactoryMoved", "Indexed", "Packed", "Guarded", "ByMachine"),
     *("ChosenDevice", "NumpyAndBack", "as_picture", "CachedByDevice", "Recurrent", "branching"),
-    *("CurrentDevice", "GivenWeight", "PlainFactory", "PlainNumpy"),
+    *("CurrentDevice", "GivenWeight", "PlainFactory", "PlainNumpy", "MadeThere", "Checkpointed", "HiddenTeacher"),
 )
 
 
+ARGUMENTS = {"GivenWeight": "torch.ones(8)", "HiddenTeacher": "nn.Linear(8, 8)"}
 ON_CUDA = ("OnlyOnCuda", "FirstDevice", "CurrentDevice", "Guarded", "ByMachine")
 
 
@@ -53,8 +54,7 @@ def file_of(name: str) -> str:
 def placed_entry(name: str) -> dict[str, Any]:
     inputs = ["torch.randn(3, 5, 8)" if name == "Packed" else "torch.randn(3, 8)"]
     is_module = name[0].isupper()
-    arguments = "torch.ones(8)" if name == "GivenWeight" else ""
-    constructor = f"{name}({arguments})" if is_module else None
+    constructor = f"{name}({ARGUMENTS.get(name, '')})" if is_module else None
     kind = "module" if is_module else "function"
     return entry(kind, f"{file_of(name)}:{name}", checks=[CHECK], inputs=inputs, constructor=constructor)
 
@@ -77,6 +77,12 @@ def test_what_is_moved_or_meant_stays_silent_and_is_called_no_comparison(placed:
     result = placed.result(name, CHECK)
     assert (result["verdict"], result["device"]) == ("skipped", "cpu"), result
     assert "no device to compare the CPU with" in result["summary"]
+
+
+@pytest.mark.parametrize("name", ["MadeThere", "Checkpointed", "Packed"])
+def test_ordinary_code_runs_to_its_end_on_the_simulated_device(placed: Spoken, name: str) -> None:
+    evidence = placed.result(name, CHECK)["evidence"]
+    assert evidence["looked"] == ["the simulated device (forward and backward)"], evidence
 
 
 def test_the_summary_says_what_was_looked_at(placed: Spoken) -> None:

@@ -17,7 +17,7 @@ from analyzer.findings import TargetDeclaration, TargetKind
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.planning import plan_info, run_order
 from services.analyses.reading import read_snapshot
-from services.checks.plan import BUDGET_SPENT, CHECKS
+from services.checks.plan import BUDGET_SPENT, BY_DEFAULT
 from services.findings.failures import with_failures
 from services.findings.hypotheses import Suspicions
 from services.findings.model import TargetResult
@@ -168,7 +168,7 @@ class _Runs:
         self._interrupted = threading.Event()
         self._cancelled_outside = cancelled
         self._lock = threading.Lock()
-        self._check_names = options.analysis.checks or outcome.checks or CHECKS
+        self._check_names = options.analysis.checks or outcome.checks or BY_DEFAULT
         self._suspected = retain(outcome.analysis.findings, outcome.policy)
         self._suspicions = Suspicions(self._suspected, outcome.analysis.targets, outcome.analysis.reaches)
         self._targets = {str(number): target for number, target in enumerate(outcome.analysis.targets)}

@@ -69,13 +69,38 @@ class SimulatedTensor(torch.Tensor):
         return False
 
 
+class _Backend:
+    """What torch asks of `torch.sim`. Its random numbers are the CPU's."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def manual_seed_all(self, seed: int) -> None:
+        """The CPU's generator is seeded already."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+
 def install() -> None:
     """Name the backend and route its operations here. Raises `RuntimeError` where torch has no Python backends."""
     try:
         from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
     except ImportError as error:
         raise RuntimeError("this torch has no Python backends: the simulated device needs 2.10 or newer") from error
-    _setup_privateuseone_for_python_backend("sim")
+    _setup_privateuseone_for_python_backend("sim", backend_module=_Backend())
     library = torch.library.Library("_", "IMPL")
     library.fallback(lambda func, *args, **kwargs: _compute(func, args, kwargs), "PrivateUse1")
     _KEPT.append(library)  # its registrations end with it

@@ -29,6 +29,7 @@ from gradproof_probe.training.distributed import (
     has_optimizer,
     has_parameters,
 )
+from gradproof_probe.training.mentions import mentions
 from gradproof_probe.training.rank_judging import Opinion, of_averaging, of_loss, of_module, of_step, of_tensors
 from gradproof_probe.training.ranks import Ranks, run_ranks
 from gradproof_probe.training.reach import names_used
@@ -40,6 +41,11 @@ _WRAPPERS: Final = frozenset({"DistributedDataParallel", "DDP", "no_sync"})
 _DRAWS: Final = re.compile(r"rand|normal|perm|shuffle|sample|choice|uniform")
 _MOST_FILES: Final = 1000
 _RANK_S: Final = 20.0  # ranks that wait for each other are not waited for any longer
+
+_SEVERAL_PROCESSES: Final = (
+    r"\btorch\s*\.\s*distributed\b|\bfrom\s+torch\s+import\s.*\bdistributed\b|\bDistributedDataParallel\b|\bSyncBatchNorm\b"
+    r"|\bfully_shard\b|\baccelerat(?:e|or)\b|\bLightningModule\b"
+)
 
 
 class DDPConsistency(Check):
@@ -65,11 +71,14 @@ class DDPConsistency(Check):
             "adds, and is only noted, as are parameters that took no part (DistributedDataParallel then wants "
             "`find_unused_parameters=True`), buffers that differ, and batch statistics: these are so by design. "
             "`inconclusive` where ranks wait for each other until the deadline. `skipped` for functions without "
-            "collectives and where no group can be made."
+            "collectives, where no group can be made, and where the repository has no word of several processes: two "
+            "of them for every layer of it would take half a second each."
         ),
     )
 
     def run(self, context: CheckContext) -> CheckResult:
+        if context.recipe.source != "declared" and not mentions(context.source_root, _SEVERAL_PROCESSES):
+            return CheckResult("skipped", "the repository has no word of several processes (torch.distributed)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

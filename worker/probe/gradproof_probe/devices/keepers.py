@@ -123,8 +123,7 @@ def _puts(body: ast.ClassDef, attribute: str) -> list[tuple[int, bool]]:
             if isinstance(node, ast.Assign | ast.AnnAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 if any(_is_attribute(item, attribute) for target in targets for item in _parts(target)):
-                    given = isinstance(node.value, ast.Name) and node.value.id in arguments
-                    (empty if _is_empty(node.value) else puts).append((node.lineno, given))
+                    (empty if _is_empty(node.value) else puts).append((node.lineno, _is_given(node.value, arguments)))
             elif (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
@@ -133,6 +132,13 @@ def _puts(body: ast.ClassDef, attribute: str) -> list[tuple[int, bool]]:
             ):
                 puts.append((node.lineno, False))
     return puts or empty
+
+
+def _is_given(value: ast.expr | None, arguments: set[str]) -> bool:
+    """An argument of the method, or a list of such: a teacher that is hidden from `parameters()` on purpose."""
+    if isinstance(value, ast.List | ast.Tuple):
+        return bool(value.elts) and all(_is_given(item, arguments) for item in value.elts)
+    return isinstance(value, ast.Name) and value.id in arguments
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:

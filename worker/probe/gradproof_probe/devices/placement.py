@@ -122,13 +122,13 @@ def _fault(meeting: Meeting, built: Built, context: CheckContext, device: str) -
     size = "x".join(map(str, meeting.shape))
     if origin.made == "kept":
         held = None if origin.tensor is None else keeper(origin.tensor, built.instance, context.source_root)
-        if held is None or held.given:
-            return None
+        if held is None or held.given or held.place is None:
+            return None  # the caller's own, or put there past the ordinary ways: nobody forgot anything
         text = (
             f"{held.name} is neither a parameter nor a buffer: after .to({device!r}) it is still on the CPU, and "
             f"{meets}"
         )
-        return Fault.at("left_behind", text, held.place or met, met)
+        return Fault.at("left_behind", text, held.place, met)
     place = origin.place
     if place is None:
         return None

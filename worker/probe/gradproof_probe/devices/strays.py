@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from gradproof_probe.gradients.attribution import Place, calling_line
 
 MISMATCH: Final = re.compile(r"on the same device|[Dd]evice [Mm]ismatch|different device")
-_FROM_NUMPY: Final = frozenset({"as_tensor", "tensor", "asarray"})
+_FROM_DATA: Final = frozenset({"as_tensor", "tensor", "asarray"})
 _TO_NUMPY: Final = frozenset({"numpy", "__array__"})
 _MOVES: Final = frozenset({"to", "cpu", "cuda"})
 _MOST: Final = 50
@@ -98,6 +98,8 @@ class StrayTensors(TorchFunctionMode):
             return func(*args, **named)
         if here and name == "tolist":
             return args[0].cpu().tolist()  # the simulated device has no other way to its values
+        if name in _FROM_DATA and self._is_wanted(named.get("device")):
+            return func(*args, **{**named, "device": "cpu"}).to(self._device)  # torch fails to make it there at once
         try:
             result = func(*args, **named)
         except Exception as error:
@@ -110,6 +112,9 @@ class StrayTensors(TorchFunctionMode):
             return func(*args, **named)
         self._made(name, flat, here, elsewhere, result, named)
         return result
+
+    def _is_wanted(self, device: Any) -> bool:
+        return device is not None and torch.device(device).type == self._device.type
 
     def _is_here(self, tensor: torch.Tensor) -> bool:
         if tensor.device.type != self._device.type:
@@ -158,7 +163,7 @@ class StrayTensors(TorchFunctionMode):
         if moved:
             return Origin("moved", name, place, names_device=True)
         arrays = any(type(item).__module__ == "numpy" for item in flat)
-        if name in _FROM_NUMPY and arrays and not names_device:
+        if name in _FROM_DATA and arrays and not names_device:
             return Origin("numpy", name, place)
         return Origin("factory", name, place, names_device=names_device or name in _MOVES)
 
