@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-service precision fuzz real-functions gradient-cases mutants examples clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-service precision fuzz real-functions gradient-cases device-faults mutants examples clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ examples: $(STAMP) ## run the examples of docs/gradients.md, write what they pri
 
 cases: $(STAMP) ## score tests/cases, confirmed by kind, each miss (ARGS=--static: reading only)
 	$(BIN)/python -m tools.cases $(ARGS)
+
+device-faults: $(STAMP) ## kernels right and wrong on the simulated device, and what is said of each (ARGS=--verbose)
+	$(BIN)/python -m benchmarks.device_faults $(ARGS)
 
 survey: $(STAMP) ## zero-configuration rates on real packages (PACKAGES="vit-pytorch entmax" ARGS="--sample 40")
 	$(BIN)/python -m benchmarks.survey $(PACKAGES) $(ARGS)

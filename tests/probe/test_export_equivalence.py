@@ -62,6 +62,13 @@ def test_a_check_of_arguments_is_listed_and_no_fault() -> None:
     assert len(result.evidence["baked_in"]) == 1
 
 
+def test_sizes_are_meant_to_be_fixed_for_onnx_without_dynamic_axes() -> None:
+    result = checked("FixedLooping", "torch.randn(3, 4, 4)")
+    assert result.verdict == "pass", result
+    assert result.evidence["recorded_at"]
+    assert "twice the length" not in result.evidence["compared_at"]
+
+
 def test_code_that_nobody_records_may_branch() -> None:
     result = checked("Eager", "torch.randn(3, 4)", EAGER)
     assert result.verdict == "skipped", result

@@ -23,10 +23,14 @@ _MOST_FILES: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """`exported`: by torch.export, which refuses most of what a trace would take for constant."""
+    """`exported`: by torch.export, which refuses most of what a trace would take for constant.
+
+    `fixed_sizes`: for ONNX without dynamic axes, where no other size is meant to go.
+    """
 
     place: Place
     exported: bool
+    fixed_sizes: bool
 
 
 @cache
@@ -45,18 +49,21 @@ def recording_calls(name: str, source_root: Path) -> tuple[Recorded, ...]:
         except (OSError, ValueError, SyntaxError, RecursionError):
             continue
         path = str(file.relative_to(source_root))
-        found += [Recorded(Place(path, line), exported) for line, exported in _calls(tree, name)]
+        found += _calls(tree, name, path)
     return tuple(found)
 
 
-def _calls(tree: ast.Module, name: str) -> Iterator[tuple[int, bool]]:
+def _calls(tree: ast.Module, name: str, path: str) -> Iterator[Recorded]:
     bound = {name, *_bound_to(tree, name)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         called = ast.unparse(node.func)
         if _RECORDS.search(called) and bound & _names(node.args[0]):
-            yield node.lineno, "onnx" not in called and "jit" not in called
+            onnx = "onnx" in called
+            dynamic = any(keyword.arg in (None, "dynamic_axes", "dynamic_shapes") for keyword in node.keywords)
+            exported = not onnx and "jit" not in called
+            yield Recorded(Place(path, node.lineno), exported, fixed_sizes=onnx and not dynamic)
 
 
 def _bound_to(tree: ast.Module, name: str) -> set[str]:
