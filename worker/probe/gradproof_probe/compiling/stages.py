@@ -178,10 +178,20 @@ class CapturedStages:
         if isinstance(captured, Answer):
             return captured
         if isinstance(whole, Answer):
-            return whole
+            return self.after_capture(whole)
         self._note(whole)
         found = (plain, whole.compiled, whole.differences)
         return explained_compilation(self.context, mode, WHOLE, whole.text, found, draws=self.random)
+
+    def after_capture(self, answer: Answer) -> Answer:
+        """What AOTAutograd refuses of a graph that runs as Dynamo captured it is no word about the code.
+
+        torch 2.13: views of a result whose strides eager makes otherwise than fake tensors say; inductor runs them.
+        """
+        if answer.cause != "compile_raises" or compiles(self.context.source_root):
+            return answer
+        text = f"{answer.text}; the captured graph itself runs, and the repository compiles nothing"
+        return Answer("inconclusive", "refused_after_capture", text, answer.place)
 
     def _is_nondeterministic(self, mode: Mode, plain: Observation) -> bool:
         return bool(bitwise_differences(plain, observed(self.context, mode)))

@@ -1,7 +1,7 @@
 """A custom Function under torch.func inside compiled code: torch 2.13 drops its backward there (pytorch issue 193279).
 
-Dynamo alone is asked. Who never uses torch.func with a Function is told in the evidence; the check fails only where the
-repository does.
+Dynamo alone is asked. Who never uses torch.func, or never compiles, is told in the evidence; the check fails only where
+the repository does both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from gradproof_probe.checks.base import CheckContext
 from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.custom_functions import has_setup_context
-from gradproof_probe.compiling.repository import uses_transforms
+from gradproof_probe.compiling.repository import compiles, uses_transforms
 from gradproof_probe.compiling.running import backend_named
 from gradproof_probe.equivalence.observation import ROUNDING, relative_error
 from gradproof_probe.harness.recipe import build
@@ -70,6 +70,6 @@ def under_vjp(context: CheckContext) -> Answer | None:
     )
     if worst <= _BETTER_ROUNDED:
         return Answer("pass", "equal", text)
-    if not uses_transforms(context.source_root):
-        return Answer("pass", "equal", f"{text}. Nothing in this repository uses torch.func")
+    if not (uses_transforms(context.source_root) and compiles(context.source_root)):
+        return Answer("pass", "equal", f"{text}. This repository doesn't use both torch.func and torch.compile")
     return Answer("fail", "custom_backward_dropped", text, numbers={"function": function.__name__, "relative": worst})
