@@ -178,20 +178,10 @@ class CapturedStages:
         if isinstance(captured, Answer):
             return captured
         if isinstance(whole, Answer):
-            return self.after_capture(whole)
+            return after_capture(whole)
         self._note(whole)
         found = (plain, whole.compiled, whole.differences)
         return explained_compilation(self.context, mode, WHOLE, whole.text, found, draws=self.random)
-
-    def after_capture(self, answer: Answer) -> Answer:
-        """What AOTAutograd refuses of a graph that runs as Dynamo captured it is no word about the code.
-
-        torch 2.13: views of a result whose strides eager makes otherwise than fake tensors say; inductor runs them.
-        """
-        if answer.cause != "compile_raises" or compiles(self.context.source_root):
-            return answer
-        text = f"{answer.text}; the captured graph itself runs, and the repository compiles nothing"
-        return Answer("inconclusive", "refused_after_capture", text, answer.place)
 
     def _is_nondeterministic(self, mode: Mode, plain: Observation) -> bool:
         return bool(bitwise_differences(plain, observed(self.context, mode)))
@@ -273,6 +263,17 @@ class CapturedStages:
         if own_limit or place is None:
             return Answer("inconclusive", "not_compilable", text)
         return Answer("fail", "compile_raises", text, place)
+
+
+def after_capture(answer: Answer) -> Answer:
+    """What AOTAutograd refuses of a graph that runs as Dynamo captured it is no word about the code.
+
+    torch 2.13: views of a result whose strides eager makes otherwise than fake tensors say; inductor runs them.
+    """
+    if answer.cause != "compile_raises":
+        return answer
+    text = f"{answer.text}; the graph as Dynamo captured it runs, so it is not known whether another backend refuses it"
+    return Answer("inconclusive", "refused_after_capture", text, answer.place)
 
 
 def _traced(call: Callable[..., Any], trace: PrecisionTrace) -> Callable[..., Any]:
