@@ -202,8 +202,8 @@ def test_what_was_not_exercised_says_why() -> None:
         (settled,) = settle([finding()], targets)
         assert settled.settlement.verdict == "not_exercised"
         assert reason in settled.settlement.reason
-    (ahead,) = settle([finding(settled_by=("gradient_flow",))], [norm()])
-    assert ahead.settlement.reason == "only gradient_flow would settle this, a check that this version does not have."
+    (ahead,) = settle([finding(settled_by=("of_tomorrow",))], [norm()])
+    assert ahead.settlement.reason == "only of_tomorrow would settle this, a check that this version does not have."
 
 
 def test_a_check_that_did_not_run_is_named_as_what_would_settle_it() -> None:

@@ -418,8 +418,10 @@ def _restore(settings: dict[str, Any]) -> None:
     torch.set_float32_matmul_precision(settings["matmul_precision"])
     if torch.are_deterministic_algorithms_enabled() != settings["deterministic_algorithms"]:
         torch.use_deterministic_algorithms(settings["deterministic_algorithms"])  # imports the compiler: 1.5 s
-    torch.backends.cudnn.benchmark = settings["cudnn_benchmark"]
-    torch.backends.cudnn.deterministic = settings["cudnn_deterministic"]
+    # Only what differs: torch refuses to be told the same where somebody froze these flags.
+    for name in ("benchmark", "deterministic"):
+        if getattr(torch.backends.cudnn, name) != settings[f"cudnn_{name}"]:
+            setattr(torch.backends.cudnn, name, settings[f"cudnn_{name}"])
 
 
 def _line_in(cls: type, words: tuple[str, ...], source_root: Path) -> Place | None:
