@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from gradproof_probe.checks.base import Check, CheckContext, CheckResult
 from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.importing import Resolved
 from gradproof_probe.request import Target
+
+from tests.probe.conftest import FIXTURES
+
+_MARKS = re.compile(r"^(?:class|def) (\w+)|# fault: (\w+)")
 
 
 def run_check(
@@ -45,3 +50,15 @@ def run_check(
             **context,
         )
     )
+
+
+def marked_faults(fixture: str) -> list[tuple[str, str, int]]:
+    """(class or function, cause, line) of every line of the fixture that ends in `# fault: <cause>`."""
+    found, current = [], ""
+    for number, line in enumerate((FIXTURES / fixture).read_text(encoding="utf-8").splitlines(), 1):
+        match = _MARKS.search(line)
+        if match is not None and match[1]:
+            current = match[1]
+        elif match is not None:
+            found.append((current, match[2], number))
+    return found

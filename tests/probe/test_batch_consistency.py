@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 from gradproof_probe.checks.base import CheckResult
 from gradproof_probe.checks.batch_consistency import BatchConsistency
 
 from tests.fixtures.probe import batched
-from tests.probe.checking import run_check
-from tests.probe.conftest import FIXTURES
+from tests.probe.checking import marked_faults, run_check
 
-FAULT = re.compile(r"^class (\w+)|# fault: (\w+)")
 SEQUENCE = ["torch.randn(2, 6, 8)"]
 MASKED = [*SEQUENCE, "torch.tensor([[True] * 6, [True] * 4 + [False] * 2])"]
 PADDED = [*SEQUENCE, "torch.tensor([[False] * 6, [False] * 4 + [True] * 2])"]
@@ -44,19 +40,7 @@ def run(name: str) -> CheckResult:
     return run_check(BatchConsistency(), getattr(batched, name), INPUTS.get(name, SEQUENCE))
 
 
-def faults() -> list[tuple[str, str, int]]:
-    """(class, cause, line) of every marked line."""
-    found, current = [], ""
-    for number, line in enumerate((FIXTURES / "batched.py").read_text(encoding="utf-8").splitlines(), 1):
-        match = FAULT.search(line)
-        if match is not None and match[1]:
-            current = match[1]
-        elif match is not None:
-            found.append((current, match[2], number))
-    return found
-
-
-@pytest.mark.parametrize(("name", "cause", "line"), faults())
+@pytest.mark.parametrize(("name", "cause", "line"), marked_faults("batched.py"))
 def test_what_reaches_another_fails_at_the_line_that_lets_it(name: str, cause: str, line: int) -> None:
     result = run(name)
     assert (result.verdict, result.path, result.line) == ("fail", "batched.py", line), result

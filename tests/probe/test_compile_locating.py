@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.explaining import located
 from gradproof_probe.compiling.stages import after_capture
 from gradproof_probe.equivalence.observation import ROUNDING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +15,12 @@ from gradproof_probe.training.ranks import Found, Ranks, Work, run_ranks
 from torch import distributed
 
 from tests.fixtures.probe import several_ranks, training_steps
-from tests.probe.checking import run_check
-from tests.probe.conftest import FIXTURES
+from tests.probe.checking import marked_faults, run_check
 
 T = TypeVar("T")
 MODEL = "model := make_net()"
 SGD = "torch.optim.SGD(model.parameters(), lr=0.1)"
 X, Y = "torch.randn(6, 4)", "torch.randint(0, 3, (6,))"
-MARK = re.compile(r"^(?:def|class) (\w+)|# fault: (\w+)")
 INPUTS = {
     **{name: [MODEL, X, X] for name in ("contrast", "contrast_detached", "contrast_scaled")},
     "contrast_with_keys": [MODEL, "make_net()", X, X],
@@ -53,19 +50,7 @@ def _run(name: str, seconds: float) -> CheckResult:
     return run_check(DDPConsistency(), value, inputs, seconds=seconds)
 
 
-def faults() -> list[tuple[str, str, int]]:
-    """(target, cause, line) of every marked line."""
-    found, current = [], ""
-    for number, line in enumerate((FIXTURES / "several_ranks.py").read_text(encoding="utf-8").splitlines(), 1):
-        match = MARK.search(line)
-        if match is not None and match[1]:
-            current = match[1]
-        elif match is not None:
-            found.append((current, match[2], number))
-    return found
-
-
-@pytest.mark.parametrize(("name", "cause", "line"), faults())
+@pytest.mark.parametrize(("name", "cause", "line"), marked_faults("several_ranks.py"))
 def test_what_differs_from_one_process_fails_at_its_line(name: str, cause: str, line: int) -> None:
     result = run(name)
     assert result.diagnosis is not None, result

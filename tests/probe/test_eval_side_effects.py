@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 from gradproof_probe.checks.base import CheckResult
 from gradproof_probe.checks.eval_side_effects import EvalSideEffects
 
 from tests.fixtures.probe import evaluated
-from tests.probe.checking import run_check
-from tests.probe.conftest import FIXTURES
-
-FAULT = re.compile(r"^class (\w+)|# fault: (\w+)")
+from tests.probe.checking import marked_faults, run_check
 
 
 def run(name: str) -> CheckResult:
@@ -21,19 +16,7 @@ def run(name: str) -> CheckResult:
     return run_check(EvalSideEffects(), getattr(evaluated, name), inputs)
 
 
-def faults() -> list[tuple[str, str, int]]:
-    """(class, cause, line) of every marked line."""
-    found, current = [], ""
-    for number, line in enumerate((FIXTURES / "evaluated.py").read_text(encoding="utf-8").splitlines(), 1):
-        match = FAULT.search(line)
-        if match is not None and match[1]:
-            current = match[1]
-        elif match is not None:
-            found.append((current, match[2], number))
-    return found
-
-
-@pytest.mark.parametrize(("name", "cause", "line"), faults())
+@pytest.mark.parametrize(("name", "cause", "line"), marked_faults("evaluated.py"))
 def test_what_a_call_in_evaluation_mode_does_beside_fails_at_its_line(name: str, cause: str, line: int) -> None:
     result = run(name)
     assert (result.verdict, result.path, result.line) == ("fail", "evaluated.py", line), result

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 from gradproof_probe.checks.base import CheckResult
 from gradproof_probe.checks.state_dict import StateDict
 
 from tests.fixtures.probe import kept_state
-from tests.probe.checking import run_check
-from tests.probe.conftest import FIXTURES
-
-FAULT = re.compile(r"^class (\w+)|# fault: (\w+)")
+from tests.probe.checking import marked_faults, run_check
 
 
 def run(name: str, constructor: str | None = None) -> CheckResult:
@@ -21,19 +16,7 @@ def run(name: str, constructor: str | None = None) -> CheckResult:
     return run_check(StateDict(), getattr(kept_state, name), [f"torch.randn(3, {width})"], constructor=constructor)
 
 
-def faults() -> list[tuple[str, str, int]]:
-    """(class, cause, line) of every marked line."""
-    found, current = [], ""
-    for number, line in enumerate((FIXTURES / "kept_state.py").read_text(encoding="utf-8").splitlines(), 1):
-        match = FAULT.search(line)
-        if match is not None and match[1]:
-            current = match[1]
-        elif match is not None:
-            found.append((current, match[2], number))
-    return found
-
-
-@pytest.mark.parametrize(("name", "cause", "line"), faults())
+@pytest.mark.parametrize(("name", "cause", "line"), marked_faults("kept_state.py"))
 def test_what_is_left_behind_fails_at_the_line_that_keeps_it(name: str, cause: str, line: int) -> None:
     result = run(name)
     assert (result.verdict, result.path, result.line) == ("fail", "kept_state.py", line), result

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from gradproof_probe.checks.base import CheckResult
 from gradproof_probe.checks.training_step import TrainingStep
 
 from tests.fixtures.probe import lone_steps, training_steps
-from tests.probe.checking import run_check
-from tests.probe.conftest import FIXTURES
+from tests.probe.checking import marked_faults, run_check
 
 NET = "net := make_net()"
 SGD = "optimizer := torch.optim.SGD(net.parameters(), lr=0.1)"
 X, Y = "torch.randn(6, 4)", "3 * torch.randn(6, 1)"
 SCALER = "torch.amp.GradScaler('cpu')"
 BATCHES = "[(torch.randn(6, 4), torch.randn(6, 1)) for _ in range(4)]"
-MARK = re.compile(r"^def (\w+)|# fault: (\w+)")
 
 INPUTS = {
     "mixed": [NET, SGD, SCALER, X, Y],
@@ -54,19 +50,7 @@ def run(name: str) -> CheckResult:
     return run_check(TrainingStep(), getattr(training_steps, name), INPUTS.get(name, [NET, SGD, X, Y]))
 
 
-def faults() -> list[tuple[str, str, int]]:
-    """(function, cause, line) of every marked line."""
-    found, current = [], ""
-    for number, line in enumerate((FIXTURES / "training_steps.py").read_text(encoding="utf-8").splitlines(), 1):
-        match = MARK.search(line)
-        if match is not None and match[1]:
-            current = match[1]
-        elif match is not None:
-            found.append((current, match[2], number))
-    return found
-
-
-@pytest.mark.parametrize(("name", "cause", "line"), faults())
+@pytest.mark.parametrize(("name", "cause", "line"), marked_faults("training_steps.py"))
 def test_an_act_without_its_effect_fails_at_its_line(name: str, cause: str, line: int) -> None:
     result = run(name)
     assert result.diagnosis is not None, result

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
 from gradproof_probe.harness.recipe import ExpressionError, build
 from gradproof_probe.importing import describe_error
@@ -216,15 +217,8 @@ class _Trial:
         return None
 
     def _failed(self, fault: Fault) -> CheckResult:
-        target = self._context.resolved.target
-        return CheckResult(
-            "fail",
-            fault.text,
-            diagnosis=Diagnosis(fault.cause, fault.text, fault.numbers),
-            path=fault.place.path if fault.place else target.path,
-            line=fault.place.line if fault.place else target.line,
-            evidence=self._evidence,
-        )
+        answer = Answer("fail", fault.cause, fault.text, fault.place, fault.numbers)
+        return answer.result(self._context.resolved.target, self._evidence)
 
     def _inconclusive(self, text: str) -> CheckResult:
         return CheckResult("inconclusive", text, diagnosis=Diagnosis("not_decided", text), evidence=self._evidence)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
+from gradproof_probe.checks.answer import Answer
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
 from gradproof_probe.checks.gradcheck import argument_names
 from gradproof_probe.equivalence.observation import Mode, Observation, observe
 from gradproof_probe.gradients.attribution import Place
@@ -147,16 +148,10 @@ class _Run:
 
     def _verdict(self) -> CheckResult:
         for fault in sorted(self._faults, key=lambda item: not item.sure):
-            target = self._context.resolved.target
-            at = fault.place or Place(target.path, target.line)
-            return CheckResult(
-                "fail" if fault.sure else "inconclusive",
-                fault.text,
-                diagnosis=Diagnosis(fault.cause, fault.text, fault.numbers),
-                path=at.path,
-                line=at.line,
-                evidence=self._evidence,
+            answer = Answer(
+                "fail" if fault.sure else "inconclusive", fault.cause, fault.text, fault.place, fault.numbers
             )
+            return answer.result(self._context.resolved.target, self._evidence)
         if not self._rows and self._evidence.get("raised"):
             return CheckResult("inconclusive", "under autocast it can't run on this machine", evidence=self._evidence)
         if not self._cast:

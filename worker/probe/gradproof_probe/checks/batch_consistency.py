@@ -8,10 +8,11 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar
 
-from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
+from gradproof_probe.checks.answer import Answer
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
 from gradproof_probe.harness.recipe import ExpressionError
 from gradproof_probe.importing import describe_error
-from gradproof_probe.training.batches import Mixed, Samples
+from gradproof_probe.training.batches import Samples
 from gradproof_probe.training.instances import Instances, input_names
 from gradproof_probe.training.sequences import Sequences
 
@@ -62,26 +63,16 @@ class BatchConsistency(Check):
                 return CheckResult("error", f"the target can't be built: {describe_error(error.cause, 300)}")
             except Exception as error:
                 return CheckResult("error", f"in evaluation mode the call raises {describe_error(error, 300)}")
-        if found.verdict in ("pass", "skipped"):
-            return CheckResult(found.verdict, found.text, evidence=evidence)
-        place = found.place
-        return CheckResult(
-            found.verdict,
-            found.text,
-            diagnosis=Diagnosis(found.cause, found.text, found.numbers),
-            path=target.path if place is None else place.path,
-            line=target.line if place is None else place.line,
-            evidence=evidence,
-        )
+        return found.result(target, evidence)
 
 
-def _together(samples: Mixed, positions: Mixed | None, evidence: dict[str, Any]) -> Mixed:
+def _together(samples: Answer, positions: Answer | None, evidence: dict[str, Any]) -> Answer:
     """The worse of what samples and what positions of sequences know of each other."""
     if positions is not None and (positions.verdict == "fail" or samples.verdict in ("pass", "skipped")):
         return positions
     held = [str(evidence[name]) for name in ("causal", "padding") if name in evidence]
     if held and samples.verdict == "skipped":
-        return Mixed("pass", "separate", "; ".join(held))
+        return Answer("pass", "separate", "; ".join(held))
     if held and samples.verdict == "pass":
-        return Mixed("pass", samples.cause, "; ".join([samples.text, *held]))
+        return Answer("pass", samples.cause, "; ".join([samples.text, *held]))
     return samples

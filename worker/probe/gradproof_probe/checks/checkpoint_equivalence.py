@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
 from gradproof_probe.equivalence.observation import UNIT
 from gradproof_probe.gradients.attribution import Place, innermost
@@ -346,14 +347,7 @@ class _Comparison:
         if worst:
             numbers["largest_relative_difference"] = worst[0]
         numbers["differing"] = len(found)
-        return CheckResult(
-            "fail",
-            text,
-            diagnosis=Diagnosis(cause, text, numbers),
-            path=place.path if place else target.path,
-            line=place.line if place else target.line,
-            evidence=self._evidence,
-        )
+        return Answer("fail", cause, text, place, numbers).result(target, self._evidence)
 
     def _inconclusive(self, text: str) -> CheckResult:
         return CheckResult("inconclusive", text, diagnosis=Diagnosis("not_decided", text), evidence=self._evidence)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
-from gradproof_probe.compiling.answers import Answer
+from gradproof_probe.checks.answer import Answer
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
 from gradproof_probe.processes import LineWriter, watch
 
 # What inductor takes with its header at hand, two sandboxes on two cores: 6.8 s for 4 captured operations, 12 s for 20,
@@ -89,11 +89,11 @@ class CompileEquivalence(Check):
         begun = time.monotonic()
         captured, how = _in_child(lambda: _captured_stages(context), context.deadline)
         if captured is None:
-            return _result(context, Answer("error", "crashed", f"running it compiled {how}"), {})
+            return Answer("error", "crashed", f"running it compiled {how}").result(context.resolved.target, {})
         facts = captured.evidence.pop("facts", {})
         evidence: dict[str, Any] = dict(captured.evidence)
         if captured.verdict != "pass":
-            return _result(context, captured, evidence)
+            return captured.result(context.resolved.target, evidence)
         inductor, used = self._inductor(context, facts)
         settled = [*evidence.get("hypotheses", []), *inductor.evidence.get("hypotheses", _unsettled(context, inductor))]
         if settled:
@@ -102,8 +102,8 @@ class CompileEquivalence(Check):
         evidence["inductor_s"] = round(used, 2)
         evidence["took_s"] = round(time.monotonic() - begun, 2)
         if inductor.verdict in ("fail", "inconclusive"):
-            return _result(context, inductor, evidence)
-        return _result(context, Answer("pass", "equal", f"{captured.text}; {inductor.text}"), evidence)
+            return inductor.result(context.resolved.target, evidence)
+        return Answer("pass", "equal", f"{captured.text}; {inductor.text}").result(context.resolved.target, evidence)
 
     def _inductor(self, context: CheckContext, facts: dict[str, Any]) -> tuple[Answer, float]:
         def left_out(why: str) -> tuple[Answer, float]:
@@ -176,17 +176,3 @@ def _in_child(work: Callable[[], Answer], deadline: float) -> tuple[Answer | Non
     end = watch(speak, deadline=lambda: deadline, on_line=hear)
     last = end.stderr_tail.strip().splitlines()[-1:] or [""]
     return (said[0] if said else None), f"{end.describe()} {last[0][:300]}".strip()
-
-
-def _result(context: CheckContext, answer: Answer, evidence: dict[str, Any]) -> CheckResult:
-    target = context.resolved.target
-    passed = answer.verdict == "pass"
-    place = answer.place
-    return CheckResult(
-        verdict=answer.verdict,
-        summary=answer.text,
-        diagnosis=None if passed else Diagnosis(answer.cause, answer.text, answer.numbers),
-        path=None if passed else (place.path if place else target.path),
-        line=None if passed else (place.line if place else target.line),
-        evidence=evidence,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import ClassVar
 
-from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
 from gradproof_probe.harness.recipe import ExpressionError
 from gradproof_probe.importing import describe_error
 from gradproof_probe.training.instances import Instances, input_names
@@ -48,14 +48,4 @@ class EvalSideEffects(Check):
                 return CheckResult("error", f"the target can't be built: {describe_error(error.cause, 300)}")
             except Exception as error:
                 return CheckResult("error", f"in evaluation mode the call raises {describe_error(error, 300)}")
-        if found.verdict == "pass":
-            return CheckResult("pass", found.text, evidence=evaluation.evidence)
-        place = found.place
-        return CheckResult(
-            found.verdict,
-            found.text,
-            diagnosis=Diagnosis(found.cause, found.text, found.numbers),
-            path=target.path if place is None else place.path,
-            line=target.line if place is None else place.line,
-            evidence=evaluation.evidence,
-        )
+        return found.result(target, evaluation.evidence)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import ClassVar
 
-from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
 from gradproof_probe.harness.recipe import ExpressionError
 from gradproof_probe.importing import describe_error
 from gradproof_probe.training.instances import Instances
@@ -49,14 +49,4 @@ class StateDict(Check):
             except Exception as error:
                 text = f"the target can't be called, saved or loaded: {describe_error(error, 300)}"
                 return CheckResult("error", text)
-        if found.verdict in ("pass", "skipped"):
-            return CheckResult(found.verdict, found.text, evidence=reloading.evidence)
-        place = found.place
-        return CheckResult(
-            found.verdict,
-            found.text,
-            diagnosis=Diagnosis(found.cause, found.text, found.numbers),
-            path=target.path if place is None else place.path,
-            line=target.line if place is None else place.line,
-            evidence=reloading.evidence,
-        )
+        return found.result(target, reloading.evidence)

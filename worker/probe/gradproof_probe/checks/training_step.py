@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagnosis, Documentation
-from gradproof_probe.gradients.attribution import Place
+from gradproof_probe.checks.answer import Answer
+from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
 from gradproof_probe.harness.recipe import ExpressionError, build
 from gradproof_probe.harness.sources import function_node, tree_of
 from gradproof_probe.importing import describe_error
@@ -216,15 +216,7 @@ class _Trial:
                 {"cause": other.cause, "text": other.text, "line": None if other.place is None else other.place.line}
                 for other in found[1:]
             ]
-        place = first.place or Place(target.path, target.line)
-        return CheckResult(
-            "fail",
-            first.text,
-            diagnosis=Diagnosis(first.cause, first.text, first.numbers),
-            path=place.path,
-            line=place.line,
-            evidence=self._evidence,
-        )
+        return Answer("fail", first.cause, first.text, first.place, first.numbers).result(target, self._evidence)
 
     def _raised(self, recorder: StepRecorder, error: BaseException) -> CheckResult:
         calls = 1 + max((event.call for event in recorder.events), default=0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.running import backend_named, observed_compiled
 from gradproof_probe.equivalence.observation import ROUNDING, Mode, Observation, bitwise_differences
 from gradproof_probe.gradients.attribution import InPlaceWrites

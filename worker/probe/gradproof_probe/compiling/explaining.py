@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.buffers import reread_buffer
 from gradproof_probe.compiling.custom_functions import watched
 from gradproof_probe.compiling.graphs import (

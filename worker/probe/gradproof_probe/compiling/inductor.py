@@ -7,8 +7,8 @@ from typing import Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.bisecting import guilty_pass
 from gradproof_probe.compiling.conditioning import RATIO, is_ill_conditioned
 from gradproof_probe.compiling.explaining import concerning, first_line_not_finite, located

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.breaks import CALLS as RECOMPILING_CALLS
 from gradproof_probe.compiling.breaks import graph_breaks, recompilations
 from gradproof_probe.compiling.conditioning import is_ill_conditioned
@@ -259,6 +259,7 @@ class CapturedStages:
         if "internal overlap" in str(error):
             said = "it writes in place to a tensor whose elements lie at the same memory"
             return Answer("fail", "overlapping_write", f"{said}, and what eager makes of that is chance: {text}", place)
+        # An operator that has no kernel for fake tensors raises NotImplementedError: torch's gap, not the code's.
         own_limit = type(error).__name__ in _OWN_LIMITS or isinstance(error, NotImplementedError)
         if own_limit or place is None:
             return Answer("inconclusive", "not_compilable", text)

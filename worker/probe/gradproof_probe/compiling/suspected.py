@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer as Outcome
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.answers import Answer as Outcome
 from gradproof_probe.compiling.custom_functions import watched
 from gradproof_probe.compiling.late_hooks import LateHook
 from gradproof_probe.compiling.running import backend_named, observed, observed_compiled

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.answers import Answer
 from gradproof_probe.compiling.custom_functions import has_setup_context
 from gradproof_probe.compiling.repository import compiles, uses_transforms
 from gradproof_probe.compiling.running import backend_named

@@ -168,7 +168,7 @@ class _Saved:
         try:
             storage = value.untyped_storage()
             address, size = storage.data_ptr(), storage.nbytes()
-        except (RuntimeError, NotImplementedError):
+        except RuntimeError:
             return 0  # sparse tensors and some subclasses have no storage
         if address == 0 or address in self._counted:
             return 0

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 
-from gradproof_probe.gradients.attribution import Place
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.seeding import reseed, state, unchanged
 from gradproof_probe.suspicions.bench import close
 from gradproof_probe.training.batch_words import line_of, meant, says_batch_first
@@ -63,17 +63,6 @@ _RANKS: Final = {
 
 
 @dataclass(slots=True)
-class Mixed:
-    """What came of it. `cause` is a stable word."""
-
-    verdict: Literal["pass", "fail", "inconclusive", "skipped"]
-    cause: str
-    text: str
-    place: Place | None = None
-    numbers: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Runs:
     """A batch with its recorded run, and where each output has its samples. `resized`: another size works too."""
 
@@ -97,7 +86,7 @@ class Samples:
         self._differentiates = self._draws = False
         self.evidence: dict[str, Any] = {}
 
-    def run(self) -> Mixed:
+    def run(self) -> Answer:
         try:
             return self._run()
         except RuntimeError as error:
@@ -107,7 +96,7 @@ class Samples:
             self._differentiates, self._size = True, 0
             return self._run()
 
-    def _run(self) -> Mixed:
+    def _run(self) -> Answer:
         first = self._along(0)
         evidence = "" if first is None or first[1] is None else self._batch_first(*first)
         if first is not None and (first[1] is None or evidence):
@@ -117,12 +106,12 @@ class Samples:
         second = self._along(1)
         if second is not None and second[1] is None and second[0].resized:
             self.evidence |= {"samples": second[0].batch.size, "axis": 1}
-            return Mixed("pass", "separate", "along the second axis of the inputs, samples do not know each other")
+            return Answer("pass", "separate", "along the second axis of the inputs, samples do not know each other")
         if first is None:
-            return Mixed("skipped", "no_samples", reason)
+            return Answer("skipped", "no_samples", reason)
         return self._told(*first, evidence)
 
-    def _told(self, runs: _Runs, way: Way | None, evidence: str) -> Mixed:
+    def _told(self, runs: _Runs, way: Way | None, evidence: str) -> Answer:
         self.evidence |= {"samples": runs.batch.size, "axis": runs.batch.axis}
         self.evidence |= {} if runs.resized else {"other_sizes": "raise"}
         if way is None:
@@ -324,11 +313,11 @@ class Samples:
                 return False
         return True
 
-    def _judge(self, runs: _Runs, way: Way, evidence: str) -> Mixed:
+    def _judge(self, runs: _Runs, way: Way, evidence: str) -> Answer:
         again = "when only one sample of the batch changes, the outputs of others change too"
         causes = self._causes(runs, way) if way.astray and runs.recording.whole else []
         if not causes:
-            return Mixed("inconclusive", "samples_mixed", f"{again}; no operation could be shown to be the cause")
+            return Answer("inconclusive", "samples_mixed", f"{again}; no operation could be shown to be the cause")
         operation = causes[0]
         place = next((item.place for item in causes if item.place is not None), None)
         numbers = {
@@ -344,20 +333,20 @@ class Samples:
         slip = kind in _SLIPS
         word = "" if slip else meant([*named, operation.function, line_of(place, self._root)])
         if kind == "batch_statistics_in_eval":
-            return Mixed("fail", kind, f"{text}: {again}", place, numbers)
+            return Answer("fail", kind, f"{text}: {again}", place, numbers)
         if word:
-            return Mixed(
+            return Answer(
                 "inconclusive", "mixed_by_design", f"{again}, as the word {word!r} tells: {text}", place, numbers
             )
         if not self._is_certain(runs, kind, operation):
             text = f"{text}; the sizes of the inputs may be meant otherwise"
-            return Mixed("inconclusive", "samples_mixed", f"{again}: {text}", place, numbers)
+            return Answer("inconclusive", "samples_mixed", f"{again}: {text}", place, numbers)
         if kind in ("samples_compared", "batch_statistics") or place is None:
-            return Mixed("inconclusive", kind, f"{again}: {text}", place, numbers)
+            return Answer("inconclusive", kind, f"{again}: {text}", place, numbers)
         if not evidence and not slip:
             text = f"{text}; nothing says that the first axis is that of the samples"
-            return Mixed("inconclusive", "samples_mixed", f"{again}: {text}", place, numbers)
-        return Mixed("fail", kind, f"{text}: {again}", place, numbers)
+            return Answer("inconclusive", "samples_mixed", f"{again}: {text}", place, numbers)
+        return Answer("fail", kind, f"{text}: {again}", place, numbers)
 
     def _is_certain(self, runs: _Runs, kind: str, operation: Operation) -> bool:
         """Whether no other axis has the size of the batch by chance: it can be changed, or the author chose it.
@@ -369,10 +358,10 @@ class Samples:
         masked = any(tensor.dtype == torch.bool for tensor, mask in operation.inputs if mask is not None)
         return self._instances.source != "synthesised" and (masked or kind != "broadcast_over_batch")
 
-    def _alone(self, runs: _Runs) -> Mixed:
+    def _alone(self, runs: _Runs) -> Answer:
         """Separate samples; what is left is a batch of one."""
         text = f"each of {runs.batch.size} samples has its own output, whatever the others are"
-        done = Mixed("pass", "separate", text)
+        done = Answer("pass", "separate", text)
         if not runs.resized:
             return done
         lone = runs.batch.resized(1)
@@ -381,7 +370,7 @@ class Samples:
             outputs = self._call(lone, watch)
         except Exception as error:
             self.evidence["alone"] = f"raises {type(error).__name__}"
-            return Mixed("inconclusive", "alone_raises", f"{text}; but a batch of one raises {type(error).__name__}")
+            return Answer("inconclusive", "alone_raises", f"{text}; but a batch of one raises {type(error).__name__}")
         for output, expected, axis in zip(outputs, runs.outputs, runs.axes, strict=False):
             if axis is None or not (output.is_floating_point() or output.is_complex()):
                 continue
@@ -389,10 +378,10 @@ class Samples:
             if output.shape != part.shape:
                 shapes = f"{tuple(output.shape)} for one sample, {tuple(expected.shape)} for {runs.batch.size}"
                 text = f"{text}; but for a batch of one the axis of samples is dropped: {shapes}"
-                return Mixed("inconclusive", "batch_of_one", text)
+                return Answer("inconclusive", "batch_of_one", text)
             if not self._draws and not close(output, part, 1e-3):
                 text = f"{text}; but a sample alone gives something else than in a batch: its size enters the output"
-                return Mixed("inconclusive", "batch_size_enters", text)
+                return Answer("inconclusive", "batch_size_enters", text)
         self.evidence["alone"] = "drawn anew" if self._draws else "equal"
         return done
 

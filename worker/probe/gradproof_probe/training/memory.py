@@ -252,5 +252,5 @@ def _storage(tensor: torch.Tensor) -> tuple[int, int] | None:
     try:
         storage = tensor.untyped_storage()
         return storage.data_ptr(), storage.nbytes()
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:  # subclasses that wrap others have no storage
         return None

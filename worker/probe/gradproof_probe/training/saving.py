@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.gradients.attribution import Place
 from gradproof_probe.importing import describe_error
 from gradproof_probe.training.instances import Instances, modules_in, moved, outputs_differ
@@ -39,17 +39,6 @@ _APART: Final = re.compile(r"teacher|target|frozen|pretrain|vgg|lpips|(^|_)ref(_
 _KEYS: Final = re.compile(r'(Missing|Unexpected) key\(s\) in state_dict: "([^"]+)"|size mismatch for ([\w.]+)')
 
 
-@dataclass(slots=True)
-class Saved:
-    """What came of it. `cause` is a stable word."""
-
-    verdict: Literal["pass", "fail", "inconclusive", "skipped"]
-    cause: str
-    text: str
-    place: Place | None = None
-    numbers: dict[str, Any] = field(default_factory=dict)
-
-
 class Reloading:
     """One comparison of a saved instance with new ones. Raises what the submitted code raises."""
 
@@ -57,23 +46,23 @@ class Reloading:
         self._instances = instances
         self.evidence: dict[str, Any] = {}
 
-    def run(self) -> Saved:
+    def run(self) -> Answer:
         first = self._instances.fresh()
         registered = len(first.state_dict())
         self.evidence["entries"] = registered
         if not registered and not leaves(first, cloned=False):
-            return Saved("skipped", "no_state", "the module keeps no state")
+            return Answer("skipped", "no_state", "the module keeps no state")
         found = self._as_built(first)
         if found is None and self._instances.more():
             found = self._trained()
         if found is not None:
             return found
         if "could_differ" not in self.evidence:
-            return Saved("skipped", "no_state", "nothing that the module keeps changes its output")
+            return Answer("skipped", "no_state", "nothing that the module keeps changes its output")
         steps = f", also after {STEPS} training steps" if self.evidence.get("trained") else ""
-        return Saved("pass", "equal", f"a new instance that loads the state dict gives the same outputs{steps}")
+        return Answer("pass", "equal", f"a new instance that loads the state dict gives the same outputs{steps}")
 
-    def _as_built(self, first: torch.nn.Module) -> Saved | None:
+    def _as_built(self, first: torch.nn.Module) -> Answer | None:
         """`first` is never called: a call may move what it keeps."""
         expected = self._instances.call(self._instances.fresh())
         alters = outputs_differ(expected, self._instances.call(self._instances.fresh(draw=1)))
@@ -86,7 +75,7 @@ class Reloading:
         if alters:
             self.evidence["could_differ"] = alters
         state = self._round_trip(first.state_dict())
-        if isinstance(state, Saved):
+        if isinstance(state, Answer):
             return state
         second = self._instances.fresh(draw=1)
         refused = self._load(second, state, trained=False)
@@ -97,7 +86,7 @@ class Reloading:
         if not what:
             return self._untracked(first)
         if outputs_differ(expected, self._instances.call(self._alike(first))):
-            return Saved("inconclusive", "not_reproducible", "two instances built alike give different outputs")
+            return Answer("inconclusive", "not_reproducible", "two instances built alike give different outputs")
 
         def ask(attributes: Sequence[Attribute]) -> bool:
             other = self._instances.fresh(draw=1)
@@ -108,7 +97,7 @@ class Reloading:
 
         needed = _needed(ask, differing)
         if not needed:
-            return Saved(
+            return Answer(
                 "inconclusive",
                 "reload_differs",
                 f"{what} of a new instance that loads the state dict is another, and no attribute was found that "
@@ -121,7 +110,7 @@ class Reloading:
         other.load_state_dict(first.state_dict())
         return other
 
-    def _judge_built(self, module: torch.nn.Module, needed: list[Attribute], what: str) -> Saved:
+    def _judge_built(self, module: torch.nn.Module, needed: list[Attribute], what: str) -> Answer:
         attribute = needed[0]
         owner = module.get_submodule(attribute.owner)
         place = assigned(owner, attribute.name, self._instances.source_root)
@@ -129,7 +118,7 @@ class Reloading:
         again = f"after load_state_dict() into a new instance {what} is another"
         if attribute.name in owner._buffers:
             text = f"{attribute} is drawn at random by the constructor and is a buffer with persistent=False: {again}"
-            return Saved("fail", "unsaved_random_buffer", text, place, numbers)
+            return Answer("fail", "unsaved_random_buffer", text, place, numbers)
         held = leaves(module, cloned=False).get(attribute, {})
         trained = [value for value in held.values() if isinstance(value, torch.Tensor) and value.requires_grad]
         value = vars(owner).get(attribute.name)
@@ -138,25 +127,25 @@ class Reloading:
         if trained:
             if _APART.search(attribute.name.lower()) or (len(modules) == 1 and isinstance(value, list | tuple)):
                 text = f"{attribute} is kept out of the state dict, as it seems on purpose; {again}"
-                return Saved("inconclusive", "kept_apart", text, place, numbers)
+                return Answer("inconclusive", "kept_apart", text, place, numbers)
             if self._instances.hands_over(
                 lambda made: getattr(made.get_submodule(attribute.owner), attribute.name, None)
             ):
                 text = f"{attribute} keeps modules as the caller gave them, in no ModuleList: {again}"
-                return Saved("inconclusive", "given_by_caller", text, place, numbers)
+                return Answer("inconclusive", "given_by_caller", text, place, numbers)
             kind = "modules" if modules else "tensors"
             text = (
                 f"{len(trained)} trained tensors in the {kind} of {attribute} are not registered: parameters() and "
                 f"state_dict() leave them out, and {again}"
             )
-            return Saved("fail", "unregistered_parameters", text, place, numbers)
+            return Answer("fail", "unregistered_parameters", text, place, numbers)
         if modules:
             text = f"{attribute} holds a frozen module that the state dict leaves out: {again}"
-            return Saved("inconclusive", "kept_apart", text, place, numbers)
+            return Answer("inconclusive", "kept_apart", text, place, numbers)
         text = f"{attribute} is drawn at random by the constructor and is no buffer: {again}"
-        return Saved("fail", "unsaved_random_attribute", text, place, numbers)
+        return Answer("fail", "unsaved_random_attribute", text, place, numbers)
 
-    def _untracked(self, module: torch.nn.Module) -> Saved | None:
+    def _untracked(self, module: torch.nn.Module) -> Answer | None:
         """Trained tensors outside parameters() that every constructor call makes alike: training would be lost."""
         trained: list[tuple[Attribute, torch.Tensor]] = [
             (attribute, value)
@@ -182,9 +171,9 @@ class Reloading:
             f"{attribute} requires a gradient and gets one, but is not registered: parameters() and state_dict() leave "
             "it out, so that no optimizer moves it and nothing of it is saved"
         )
-        return Saved("fail", "unregistered_parameters", text, place, {"attributes": [str(a) for a in reached]})
+        return Answer("fail", "unregistered_parameters", text, place, {"attributes": [str(a) for a in reached]})
 
-    def _trained(self) -> Saved | None:
+    def _trained(self) -> Answer | None:
         model = self._instances.fresh(training=True)
         try:
             for number in range(STEPS):
@@ -194,7 +183,7 @@ class Reloading:
             return None
         self.evidence["trained"] = STEPS
         state = self._round_trip(model.state_dict())
-        if isinstance(state, Saved):
+        if isinstance(state, Answer):
             return state
         other = self._instances.fresh(training=True)
         refused = self._load(other, state, trained=True)
@@ -212,7 +201,7 @@ class Reloading:
 
     def _compare_modes(
         self, state: dict[str, Any], differing: list[Attribute], model: torch.nn.Module, *, training: bool
-    ) -> Saved | None:
+    ) -> Answer | None:
         def outputs(attributes: Sequence[Attribute]) -> list[torch.Tensor] | None:
             other = self._instances.fresh(training=training)
             other.load_state_dict(state)
@@ -243,7 +232,7 @@ class Reloading:
 
     def _judge_trained(
         self, module: torch.nn.Module, needed: list[Attribute], what: str, *, training: bool
-    ) -> Saved | None:
+    ) -> Answer | None:
         mode = "training" if training else "evaluation"
         again = f"after state_dict() and load_state_dict() into a new instance {what} is another in {mode} mode"
         numbers = {"attributes": [str(item) for item in needed], "differs": what, "mode": mode}
@@ -254,23 +243,23 @@ class Reloading:
         kinds = {item: _kind(item, held.get(item, {}), module) for item in needed}
         if any(kind in ("carried", "buffer", "other") for kind in kinds.values()):
             text = f"training changes {attribute}, which is not saved, as it seems on purpose: {again}"
-            return Saved("inconclusive", "carried_state", text, place, numbers)
+            return Answer("inconclusive", "carried_state", text, place, numbers)
         texts = {
             "flag": ("unsaved_flag", "is set by training"),
             "number": ("unsaved_number", "is changed by training and enters the computation"),
             "statistic": ("unsaved_statistic", "is a running estimate that training moves"),
         }
         cause, verb = texts[kinds[attribute]]
-        return Saved("fail", cause, f"{attribute} {verb}, but is no buffer: {again}", place, numbers)
+        return Answer("fail", cause, f"{attribute} {verb}, but is no buffer: {again}", place, numbers)
 
-    def _round_trip(self, state: dict[str, Any]) -> dict[str, Any] | Saved:
+    def _round_trip(self, state: dict[str, Any]) -> dict[str, Any] | Answer:
         """The state dict as it comes back from a file, or why it doesn't."""
         file = io.BytesIO()
         try:
             torch.save(state, file)
         except Exception as error:
             text = f"torch.save() of the state dict raises {describe_error(error, 200)}"
-            return Saved("fail", "not_saveable", text)
+            return Answer("fail", "not_saveable", text)
         file.seek(0)
         try:
             loaded: dict[str, Any] = torch.load(file, weights_only=True)
@@ -279,7 +268,7 @@ class Reloading:
             return {name: v.detach().clone() if isinstance(v, torch.Tensor) else v for name, v in state.items()}
         return loaded
 
-    def _load(self, module: torch.nn.Module, state: dict[str, Any], *, trained: bool) -> Saved | None:
+    def _load(self, module: torch.nn.Module, state: dict[str, Any], *, trained: bool) -> Answer | None:
         try:
             module.load_state_dict(state)
         except Exception as error:
@@ -288,15 +277,15 @@ class Reloading:
             key = "" if match is None else match[2] or match[3]
             # A key that is left out of the dict, or random sizes, may be meant; what a first call adds is not.
             if not trained or match is None or match[1] == "Missing" or CARRIED.search(key.rpartition(".")[2]):
-                return Saved("inconclusive", "load_refused", f"a new instance does not load the state dict: {text}")
+                return Answer("inconclusive", "load_refused", f"a new instance does not load the state dict: {text}")
             if not match[1] and self._instances.source == "synthesised":
                 # Inputs of ours with an axis more than the author's give statistics with one more.
-                return Saved(
+                return Answer(
                     "inconclusive", "load_refused", f"calls with inputs of ours change the size of {key}: {text}"
                 )
             what = f"{key} is registered by the first call" if match[1] else f"calls change the size of {key}"
             text = f"{what}: a new instance does not load the state dict, with {text}"
-            return Saved("fail", "state_changes_by_use", text, self._place_of(module, key), {"key": key})
+            return Answer("fail", "state_changes_by_use", text, self._place_of(module, key), {"key": key})
         return None
 
     def _place_of(self, module: torch.nn.Module, key: str) -> Place | None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.seeding import reseed
-from gradproof_probe.training.batches import Mixed
 from gradproof_probe.training.dependence import Comparison, DivergedError, Recording, Way, differs
 from gradproof_probe.training.instances import Instances
 from gradproof_probe.trees import tensors, transform
@@ -78,7 +78,7 @@ class Sequences:
         self._before: list[torch.Tensor] = []
         self.evidence: dict[str, Any] = {}
 
-    def run(self) -> Mixed | None:
+    def run(self) -> Answer | None:
         for judge in (self._causality, self._padding):
             try:
                 found = judge()
@@ -91,7 +91,7 @@ class Sequences:
 
     # --- causality ---
 
-    def _causality(self) -> Mixed | None:
+    def _causality(self) -> Answer | None:
         module = self._instances.fresh()
         said = _says_causal(module)
         args, kwargs = self._instances.arguments()
@@ -143,19 +143,19 @@ class Sequences:
             place = recording.triangles[0]
         numbers = {"length": hidden.length, "changed_from": hidden.begin, "says": said}
         if not strong:
-            return Mixed("inconclusive", "future_is_seen", text, place, numbers)
-        return Mixed("fail", "future_is_seen", text, place, numbers)
+            return Answer("inconclusive", "future_is_seen", text, place, numbers)
+        return Answer("fail", "future_is_seen", text, place, numbers)
 
     # --- padding ---
 
-    def _padding(self) -> Mixed | None:
+    def _padding(self) -> Answer | None:
         for name, masks, certain in self._hiding():
             found = self._padded(name, masks, certain=certain)
             if found is not None:
                 return found
         return None
 
-    def _padded(self, name: str, ways_to_hide: list[_Hiding], *, certain: bool) -> Mixed | None:
+    def _padded(self, name: str, ways_to_hide: list[_Hiding], *, certain: bool) -> Answer | None:
         leaking: list[tuple[_Hidden, Way]] = []
         tried = 0
         for hiding in ways_to_hide:
@@ -190,8 +190,8 @@ class Sequences:
         numbers = {"argument": name, "length": hidden.length, "hidden_from": hidden.begin}
         blamed = operation is not None and bool({operation.name, *operation.through} & _BLAMED)
         if certain and blamed and place is not None:
-            return Mixed("fail", "padding_is_seen", text, place, numbers)
-        return Mixed("inconclusive", "padding_is_seen", text, place, numbers)
+            return Answer("fail", "padding_is_seen", text, place, numbers)
+        return Answer("inconclusive", "padding_is_seen", text, place, numbers)
 
     def _hiding(self) -> Iterator[tuple[str, list[_Hiding], bool]]:
         """(the argument, the ways round in which it may hide the end of the first sample, whether its name is sure)."""

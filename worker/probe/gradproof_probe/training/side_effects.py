@@ -14,13 +14,14 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 
+from gradproof_probe.checks.answer import Answer
 from gradproof_probe.gradients.attribution import Place, calling_line, relative
 from gradproof_probe.gradients.replacing import replaced
 from gradproof_probe.seeding import reseed
@@ -61,17 +62,6 @@ _OUTPUT_ARGUMENT: Final = re.compile(r"^out(put)?s?$|accum|workspace", re.IGNORE
 
 
 @dataclass(slots=True)
-class Effect:
-    """What came of it. `cause` is a stable word."""
-
-    verdict: Literal["pass", "fail", "inconclusive"]
-    cause: str
-    text: str
-    place: Place | None = None
-    numbers: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Call:
     outputs: list[torch.Tensor]
     watch: Watch
@@ -99,7 +89,7 @@ class Evaluation:
         self._grad_left = self._differentiates = False
         self.evidence: dict[str, Any] = {}
 
-    def run(self) -> Effect:
+    def run(self) -> Answer:
         settings = _settings()
         try:
             return self._run(settings)
@@ -112,8 +102,8 @@ class Evaluation:
         finally:
             _restore(settings)
 
-    def _run(self, settings: dict[str, Any]) -> Effect:
-        effect: Effect | None
+    def _run(self, settings: dict[str, Any]) -> Answer:
+        effect: Answer | None
         states = [self._state()]
         modes = [item.training for item in self._module.modules()]
         calls: list[_Call] = []
@@ -128,7 +118,7 @@ class Evaluation:
             effect = judge(calls, states)
             if effect is not None:
                 return effect
-        return Effect("pass", "equal", "calls in evaluation mode give the same and leave everything as it was")
+        return Answer("pass", "equal", "calls in evaluation mode give the same and leave everything as it was")
 
     def _call_or_repeat(self, draw: int, change: Change | None) -> _Call:
         """Other values may be outside of what the code accepts: then the same again."""
@@ -174,7 +164,7 @@ class Evaluation:
 
     # --- what every call does to its surroundings ---
 
-    def _global_effect(self, settings: dict[str, Any], modes: list[bool]) -> Effect | None:
+    def _global_effect(self, settings: dict[str, Any], modes: list[bool]) -> Answer | None:
         switched = [
             name
             for (name, item), mode in zip(self._module.named_modules(), modes, strict=False)
@@ -185,21 +175,21 @@ class Evaluation:
             names = ", ".join(name or "the module itself" for name in switched[:3])
             text = f"a call in evaluation mode puts {names} into training mode"
             if self._is_meant(place, _ALWAYS_ON):
-                return Effect("inconclusive", "random_on_purpose", f"{text}, as its name says", place)
-            return Effect("fail", "mode_changed", text, place, {"modules": switched[:8]})
+                return Answer("inconclusive", "random_on_purpose", f"{text}, as its name says", place)
+            return Answer("fail", "mode_changed", text, place, {"modules": switched[:8]})
         if self._grad_left:
             place = self._mentioned(("set_grad_enabled", "_set_grad_enabled", "__enter__"))
             text = "a call leaves gradients switched on or off for everything that runs after it"
-            return Effect("fail", "grad_mode_changed", text, place)
+            return Answer("fail", "grad_mode_changed", text, place)
         now = _settings()
         for name, before in settings.items():
             if now[name] != before:
                 place = self._mentioned(_SETTINGS)
                 text = f"after a call {name.replace('_', ' ')} is {now[name]} for the whole process; it was {before}"
-                return Effect("fail", "setting_changed", text, place, {"setting": name})
+                return Answer("fail", "setting_changed", text, place, {"setting": name})
         return None
 
-    def _reseeded(self, calls: list[_Call], _: list[_State]) -> Effect | None:
+    def _reseeded(self, calls: list[_Call], _: list[_State]) -> Answer | None:
         first, second = calls[0], calls[1]
         for name, a, b, a_before in zip(
             ("torch", "random", "numpy"), first.generators, second.generators, first.generators_before, strict=True
@@ -212,10 +202,10 @@ class Evaluation:
                 "and what is drawn afterwards is the same every time, for the whole process"
             )
             meant = _SEEDING.search(type(self._module).__name__) is not None
-            return Effect("inconclusive" if meant else "fail", "generator_reseeded", text, place, {"generator": name})
+            return Answer("inconclusive" if meant else "fail", "generator_reseeded", text, place, {"generator": name})
         return None
 
-    def _written_inputs(self, calls: list[_Call], _: list[_State]) -> Effect | None:
+    def _written_inputs(self, calls: list[_Call], _: list[_State]) -> Answer | None:
         by_option: list[str] = []
         for path, tensor in calls[0].written_inputs:
             name = self._input_name(path)
@@ -229,15 +219,15 @@ class Evaluation:
             numbers = {"argument": name}
             if self._instances.is_part():
                 text = f"{text}; as a part of another class it may be given what nobody else needs"
-                return Effect("inconclusive", "input_written", text, write.place, numbers)
-            return Effect("fail", "input_written", text, write.place, numbers)
+                return Answer("inconclusive", "input_written", text, write.place, numbers)
+            return Answer("fail", "input_written", text, write.place, numbers)
         if by_option:
             self.evidence["written_by_option"] = by_option[:8]
         return None
 
     # --- random numbers ---
 
-    def _random(self, calls: list[_Call], _: list[_State]) -> Effect | None:
+    def _random(self, calls: list[_Call], _: list[_State]) -> Answer | None:
         draws = calls[0].watch.draws
         drew = draws or any(
             a is not None and not _same_state(a, b)
@@ -260,32 +250,32 @@ class Evaluation:
             draw = by_hand[0]
             name = draw.owner or draw.function
             text = f"{name} drops by random numbers in evaluation mode too ({draw.operation}): {again_text}"
-            return Effect("fail", "dropout_in_eval", text, draw.place, {"operation": draw.operation})
+            return Answer("fail", "dropout_in_eval", text, draw.place, {"operation": draw.operation})
         place = draws[0].place if draws else None
         names = ", ".join(sorted({draw.operation for draw in draws})) or "random numbers"
-        return Effect("inconclusive", "random_in_eval", f"it draws in evaluation mode ({names}): {again_text}", place)
+        return Answer("inconclusive", "random_in_eval", f"it draws in evaluation mode ({names}): {again_text}", place)
 
-    def _dropout(self, draw: Draw, again: str) -> Effect:
+    def _dropout(self, draw: Draw, again: str) -> Answer:
         numbers = {"operation": draw.operation}
         registered = {id(item) for item in self._module.modules()}
         if self._is_meant(draw.place, _ALWAYS_ON) or self._says_training(draw):
             text = f"{draw.operation} is on in evaluation mode, as it is written: {again}"
-            return Effect("inconclusive", "random_on_purpose", text, draw.place, numbers)
+            return Answer("inconclusive", "random_on_purpose", text, draw.place, numbers)
         if draw.layer is not None and "dropout" in type(draw.layer).__module__:
             kind = type(draw.layer).__name__
             if id(draw.layer) in registered:
                 text = f"a {kind} of the module stays in training mode after eval(): {again}"
-                return Effect("inconclusive", "kept_in_training", text, draw.place, numbers)
+                return Answer("inconclusive", "kept_in_training", text, draw.place, numbers)
             text = (
                 f"this {kind} is no submodule (made in forward, or kept in a plain list), so eval() does not reach it "
                 f"and it stays on: {again}"
             )
-            return Effect("fail", "dropout_out_of_reach", text, draw.place, numbers)
+            return Answer("fail", "dropout_out_of_reach", text, draw.place, numbers)
         text = (
             f"{draw.operation} is on whatever the mode is; it is not given `training=self.training` (attention: "
             f"`dropout_p=0.0` in evaluation): {again}"
         )
-        return Effect("fail", "dropout_in_eval", text, draw.place, numbers)
+        return Answer("fail", "dropout_in_eval", text, draw.place, numbers)
 
     def _says_training(self, draw: Draw) -> bool:
         """Whether the call itself says True: `F.dropout(x, 0.5, True)`, `training=True`."""
@@ -303,7 +293,7 @@ class Evaluation:
 
     # --- what the module keeps ---
 
-    def _kept(self, calls: list[_Call], states: list[_State]) -> Effect | None:
+    def _kept(self, calls: list[_Call], states: list[_State]) -> Answer | None:
         before, once, twice, thrice = states
         parameters = dict(self._module.named_parameters())
         moving = [
@@ -322,11 +312,11 @@ class Evaluation:
             numbers = {"tensors": moving[:8]}
             if name in parameters and not gathers:
                 text = f"every call in evaluation mode changes the parameter {name}"
-                return Effect("fail", "parameter_changed", text, place, numbers)
+                return Answer("fail", "parameter_changed", text, place, numbers)
             statistic = _ESTIMATE.search(short) and not CARRIED.search(short)
             if statistic and short not in holder._non_persistent_buffers_set and not gathers:
                 text = f"calls in evaluation mode go on moving {name}: evaluating changes what is saved and computed"
-                return Effect("fail", "statistic_moves_in_eval", text, place, numbers)
+                return Answer("fail", "statistic_moves_in_eval", text, place, numbers)
         what = outputs_differ(calls[0].outputs, calls[1].outputs, tolerance=1e-6)
         attributes = [str(item) for item in changed(once.plain, twice.plain)]
         grown = _grown(states)
@@ -339,7 +329,7 @@ class Evaluation:
             text = (
                 f"{what} of the same input differs from call to call; {names} changes with each: a state that advances"
             )
-            return Effect("inconclusive", "state_advances", text, None, {"changed": [*moving, *attributes][:8]})
+            return Answer("inconclusive", "state_advances", text, None, {"changed": [*moving, *attributes][:8]})
         return None
 
     def _input_name(self, path: str) -> str:

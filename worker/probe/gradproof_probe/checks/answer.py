@@ -1,4 +1,4 @@
-"""What one part of the compile check found, as it passes from the child that ran it to the one that reports it."""
+"""What a part of a check found, before it is the result of the check; it may pass from one child to another."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from gradproof_probe.checks.base import Verdict
+from gradproof_probe.checks.base import CheckResult, Diagnosis, Verdict
 from gradproof_probe.gradients.attribution import Place
+from gradproof_probe.request import Target
 
 
 @dataclass(slots=True)
@@ -20,6 +21,19 @@ class Answer:
     place: Place | None = None
     numbers: dict[str, Any] = field(default_factory=dict)
     evidence: dict[str, Any] = field(default_factory=dict)
+
+    def result(self, target: Target, evidence: Mapping[str, Any]) -> CheckResult:
+        """As the result of a check. What has to be looked at has a place: the target's where no better is known."""
+        if self.verdict in ("pass", "skipped"):
+            return CheckResult(self.verdict, self.text, evidence=evidence)
+        return CheckResult(
+            self.verdict,
+            self.text,
+            diagnosis=Diagnosis(self.cause, self.text, self.numbers),
+            path=target.path if self.place is None else self.place.path,
+            line=target.line if self.place is None else self.place.line,
+            evidence=evidence,
+        )
 
     def to_wire(self) -> dict[str, Any]:
         return {
