@@ -41,6 +41,6 @@ def configure_logging(*, level: int = logging.INFO) -> None:
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _CurrentStderr())),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,  # whoever sets it up later in the same process is heard by all
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)

@@ -24,6 +24,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import structlog
 from pydantic import SecretStr
 from sqlalchemy import text
 
@@ -33,6 +34,13 @@ from services.settings import Settings
 from tests.servers import PostgresServer, ValkeyServer
 
 MakeSettings = Callable[..., Settings]
+
+
+@pytest.fixture(autouse=True)
+def logging_is_left_alone() -> Iterator[None]:
+    """The command line sets logging up for its process, which here is that of all tests."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from gradproof_probe.batch import BatchRun
 from gradproof_probe.errors import ProbeError
 from gradproof_probe.processes import LineWriter, harden_parent, watch
 from gradproof_probe.request import Request
+from gradproof_probe.source_texts import source_texts
 
 
 def supervise(request: Request, descriptor: int) -> None:
@@ -40,6 +41,7 @@ def supervise(request: Request, descriptor: int) -> None:
         # It runs submitted code in children of its own, and rebuilds what they say before it passes it on.
         mine(request.source_root, request.mine.targets, request.mine.budget_s, writer.write)
     else:
+        source_texts(request.source_root)  # read once, for all that are forked from here
         BatchRun(request, writer).run()
     writer.write({"type": "done"})
 

@@ -19,6 +19,7 @@ from gradproof_probe.gradients.attribution import Place
 from gradproof_probe.harness.recipe import Built, ExpressionError, make_inputs
 from gradproof_probe.harness.sources import function_node, tree_of
 from gradproof_probe.importing import describe_error
+from gradproof_probe.source_texts import source_texts
 from gradproof_probe.training.collectives import talks
 from gradproof_probe.training.distributed import (
     WORLD,
@@ -39,7 +40,6 @@ _ADDS: Final = re.compile(r"(^|[\W_])(sum|sums|summed|add|adds|added|total|accum
 _DIVIDES: Final = re.compile(r"/=?\s*(float\()?[\w.]*(world_size|num_replicas|n_gpus|num_gpus|nprocs|num_procs)")
 _WRAPPERS: Final = frozenset({"DistributedDataParallel", "DDP", "no_sync"})
 _DRAWS: Final = re.compile(r"rand|normal|perm|shuffle|sample|choice|uniform")
-_MOST_FILES: Final = 1000
 _RANK_S: Final = 20.0  # ranks that wait for each other are not waited for any longer
 
 _SEVERAL_PROCESSES: Final = (
@@ -230,17 +230,12 @@ class _Comparison:
         """Whether a function that names the target, or a file that imports it, divides by the number of ranks."""
         name = re.compile(rf"\b{re.escape(self._target.qualname.rpartition('.')[2])}\b")
         own = Path(str(getattr(self._context.resolved.module, "__file__", None))).resolve()
-        for number, file in enumerate(self._root.rglob("*.py")):
-            if number >= _MOST_FILES:
-                return True
-            try:
-                text = file.read_text(encoding="utf-8")
-            except (OSError, ValueError):
-                continue
-            parts = _functions(text, self._target.qualname) if file.resolve() == own else [text]
+        texts = source_texts(self._root)
+        for item in texts.python:
+            parts = _functions(item.text, self._target.qualname) if item.file.resolve() == own else [item.text]
             if any(name.search(part) and _DIVIDES.search(part) for part in parts):
                 return True
-        return False
+        return not texts.complete
 
     def _line_of(self, spoken: list[dict[str, Any]]) -> Place | None:
         """What gathers from the other ranks, else the first collective, else where synchronisation is switched off."""

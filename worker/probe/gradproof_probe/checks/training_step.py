@@ -16,13 +16,13 @@ from gradproof_probe.harness.recipe import ExpressionError, build
 from gradproof_probe.harness.sources import function_node, tree_of
 from gradproof_probe.importing import describe_error
 from gradproof_probe.seeding import reseed
+from gradproof_probe.source_texts import source_texts
 from gradproof_probe.training.reach import names_used
 from gradproof_probe.training.step_arguments import StepArguments
 from gradproof_probe.training.step_recorder import Event, StepRecorder
 from gradproof_probe.training.steps_order import Fault, faults_in, has_stepped, order_of, was_used
 
 CALLS: Final = 3
-_MOST_FILES: Final = 1000
 # Whatever clears gradients, in any spelling: helpers have many names.
 _CLEARS: Final = re.compile(
     r"(zero|clear|reset|del|remove)\w*_?grad|grad\w*_(zero|clear|reset)|\.grad\s*=|\.grad\b[.\w]*\.(zero_|fill_)"
@@ -163,18 +163,11 @@ class _Trial:
         # `step` alone is in many files: the class is named with a method, the module with a function.
         names = [re.compile(rf"\b{re.escape(word)}\b") for word in (last, home or Path(target.path).stem)]
         own = getattr(self._context.resolved.module, "__file__", None)
-        for number, file in enumerate(self._root.rglob("*.py")):
-            if number >= _MOST_FILES:
-                return True
-            if str(file.resolve()) == own:
-                continue
-            try:
-                text = file.read_text(encoding="utf-8")
-            except (OSError, ValueError):
-                continue
-            if all(name.search(text) for name in names) and pattern.search(text):
-                return True
-        return False
+        texts = source_texts(self._root)
+        others = (item.text for item in texts.python if str(item.file.resolve()) != own)
+        return not texts.complete or any(
+            all(name.search(text) for name in names) and pattern.search(text) for text in others
+        )
 
     def _of_error(self, recorder: StepRecorder, error: BaseException) -> Fault | None:
         """What was raised as a fault of the step, where it can be nothing else."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 LITERALS: Final = 64  # elements that are written out; a 4x4 matrix for each of four images, still one line
+CHANCE: Final = 6.9  # -log of one in a thousand: what random numbers show as rarely as that was meant
 LOOKED_AT: Final = 2**16  # elements; larger tensors are judged by their beginning, and have no structure
 CLOSE: Final = 1e-4  # float32 sums of up to a thousand terms are off by less
 
@@ -116,7 +117,7 @@ def _whole(tensor: torch.Tensor, shape: Shape) -> str:
         return _literal(tensor)
     if shape[-1] >= 2 and low == 0 and high == 1 and bool((tensor.sum(-1) == 1).all()):
         return f"torch.nn.functional.one_hot(torch.randint({shape[-1]}, {shape[:-1]}), {shape[-1]}).to({tensor.dtype})"
-    if low >= 0 and high > 3 and shape[-1] >= 4 and torch.equal(tensor, tensor.sort(-1).values):
+    if low >= 0 and high > 3 and _is_sorted(tensor, shape):
         return f"torch.randint({low}, {high + 1}, {shape}{kind}).sort(-1).values"
     return f"torch.randint({low}, {high + 1}, {shape}{kind})"
 
@@ -184,8 +185,16 @@ def _structures(tensor: torch.Tensor, shape: Shape) -> Iterator[str]:
             and _near(values.norm(dim=dim), 1.0)
         ):
             yield f"torch.nn.functional.normalize(torch.randn({shape}), dim={dim})"
-    if shape and shape[-1] >= 4 and low != high and bool((values[..., 1:] >= values[..., :-1]).all()):
+    if low != high and _is_sorted(values, shape):
         yield f"({_by_range(tensor, shape)}).sort(-1).values"
+
+
+def _is_sorted(values: torch.Tensor, shape: Shape) -> bool:
+    """Whether rows are sorted that hardly are so by chance: two of four numbers are in 1 of 576."""
+    if not shape or shape[-1] < 2:
+        return False
+    rows = math.prod(shape[:-1])
+    return rows * math.lgamma(shape[-1] + 1) > CHANCE and bool((values[..., 1:] >= values[..., :-1]).all())
 
 
 def _classes(values: torch.Tensor, shape: Shape) -> Iterator[str]:

@@ -7,17 +7,15 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from gradproof_probe.gradients.attribution import Place, relative
 from gradproof_probe.gradients.steps import CUTTING_METHOD
+from gradproof_probe.source_texts import source_texts
 from gradproof_probe.training.memory import Root
 
 _ADDING: Final = frozenset({"append", "extend", "add", "update", "insert", "appendleft", "setdefault", "put"})
-_MOST_FILES: Final = 300
-_LARGEST_FILE: Final = 1_000_000
 
 
 def kept_at(root: Root, source_root: Path) -> Place | None:
@@ -47,13 +45,11 @@ def let_go_of(root: Root, source_root: Path) -> str | None:
         rf"(?<!\w){name}\s*(\.clear\(|\.pop(left)?\(|\[:\]\s*=)|\bdel\s+[\w.]*\b{name}\b|"
         rf"\.{name}\s*=\s*(\[\]|\{{\}}|None|list\(|dict\()"
     )
-    for file in islice(source_root.rglob("*.py"), _MOST_FILES):
+    for item in source_texts(source_root).python:
+        text = item.text
         try:
-            if file.stat().st_size > _LARGEST_FILE:
-                continue
-            text = file.read_text(encoding="utf-8", errors="replace")
             tree = ast.parse(text) if name in text and emptied.search(text) else None
-        except (OSError, SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError):
             continue
         if tree is None:
             continue
@@ -63,7 +59,7 @@ def let_go_of(root: Root, source_root: Path) -> str | None:
         for number, line in enumerate(text.splitlines(), 1):
             inside = any(node.lineno <= number <= (node.end_lineno or 0) for node in constructors)
             if emptied.search(line) and not inside:
-                return f"{file.relative_to(source_root)}:{number} empties it"
+                return f"{item.path}:{number} empties it"
     return None
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from gradproof_probe.gradients.attribution import Place
+from gradproof_probe.source_texts import source_texts
 
 _RECORDS: Final = re.compile(r"\b(jit\.trace(_module)?|(onnx|torch)\.export(\.export)?|export\.export)$")
 _WORDS: Final = re.compile(r"\btrace(_module)?\(|\bexport\(")
-_MOST_FILES: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,14 @@ def recording_calls(name: str, source_root: Path) -> tuple[Recorded, ...]:
     """The calls that record the class or function of this name."""
     word = re.compile(rf"\b{re.escape(name)}\b")
     found: list[Recorded] = []
-    for number, file in enumerate(sorted(source_root.rglob("*.py"))):
-        if number >= _MOST_FILES:
-            break
-        try:
-            text = file.read_text(encoding="utf-8")
-            if not (_WORDS.search(text) and word.search(text)):
-                continue
-            tree = ast.parse(text)
-        except (OSError, ValueError, SyntaxError, RecursionError):
+    for item in source_texts(source_root).python:
+        if not (_WORDS.search(item.text) and word.search(item.text)):
             continue
-        path = str(file.relative_to(source_root))
-        found += _calls(tree, name, path)
+        try:
+            tree = ast.parse(item.text)
+        except (ValueError, SyntaxError, RecursionError):
+            continue
+        found += _calls(tree, name, item.path)
     return tuple(found)
 
 

@@ -12,8 +12,9 @@ from typing import Final
 
 from gradproof_probe.gradients.attribution import relative
 from gradproof_probe.importing import Resolved
+from gradproof_probe.source_texts import source_texts
 
-_MOST_FILES: Final = 1000
+_MOST_FILES: Final = 1000  # loaded ones that are parsed
 
 
 def is_read(name: str, resolved: Resolved, source_root: Path) -> bool:
@@ -34,18 +35,13 @@ def is_contained(qualname: str, source_root: Path) -> bool:
     """
     name = qualname.rpartition(".")[2]
     word = re.compile(rf"\b{re.escape(name)}\b")
-    for number, file in enumerate(source_root.rglob("*.py")):
-        if number >= _MOST_FILES:
-            return True
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            continue
-        if word.search(text) and any(
-            isinstance(node, ast.ClassDef) and node.name != name and _uses(node, name) for node in ast.walk(_tree(file))
-        ):
-            return True
-    return False
+    texts = source_texts(source_root)
+    return not texts.complete or any(
+        isinstance(node, ast.ClassDef) and node.name != name and _uses(node, name)
+        for item in texts.python
+        if word.search(item.text)
+        for node in ast.walk(_tree(item.file))
+    )
 
 
 def others_mention(pattern: re.Pattern[str], resolved: Resolved, source_root: Path) -> bool:
@@ -60,20 +56,15 @@ def others_mention(pattern: re.Pattern[str], resolved: Resolved, source_root: Pa
     except (OSError, TypeError):
         return True
     inside = range(start, start + len(lines))
-    for number, file in enumerate(source_root.rglob("*.py")):
-        if number >= _MOST_FILES:
-            return True
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, ValueError):
+    texts = source_texts(source_root)
+    for item in texts.python:
+        same_file = isinstance(own, str) and item.file.resolve() == Path(own).resolve()
+        if not same_file and not name.search(item.text):
             continue
-        same_file = isinstance(own, str) and file.resolve() == Path(own).resolve()
-        if not same_file and not name.search(text):
-            continue
-        for at, line in enumerate(text.splitlines(), 1):
+        for at, line in enumerate(item.text.splitlines(), 1):
             if not (same_file and at in inside) and pattern.search(line.partition("#")[0]):
                 return True
-    return False
+    return not texts.complete
 
 
 @cache
