@@ -92,7 +92,7 @@ class JobRow(Base):
 
 
 class WorkerRow(Base):
-    """A worker process that reports itself alive."""
+    """A worker process that reports itself alive. `device` is its GPU (`WorkerDevice`), None where it needs none."""
 
     __tablename__ = "workers"
 
@@ -102,6 +102,7 @@ class WorkerRow(Base):
     version: Mapped[str]
     queues: Mapped[list[str]] = mapped_column(JsonColumn)
     devices: Mapped[list[str]] = mapped_column(JsonColumn, default=list)
+    device: Mapped[dict[str, str | None] | None] = mapped_column(JsonColumn)
     running: Mapped[int] = mapped_column(default=0)
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
