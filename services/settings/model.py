@@ -37,6 +37,20 @@ class Settings(BaseSettings):
     )
 
     gpu_classes: tuple[str, ...] = Field(default=(), description="device classes that have a queue `gpu.<class>`")
+    nvidia_smi: str = Field(
+        default="nvidia-smi", description="the program that says which GPUs there are, what they hold and who uses them"
+    )
+    device_memory: int = Field(
+        default=8 * 2**30, ge=2**28, description="bytes of a GPU's memory that one check may take"
+    )
+    device_patience: timedelta = Field(
+        default=timedelta(minutes=2),
+        description="how long work waits while no worker with a GPU is fit for it; then it is run without one",
+    )
+    device_locks: Path | None = Field(
+        default=None,
+        description="where the locks of GPUs lie, one place for all workers of a machine; empty: /run/lock",
+    )
     concurrency: int = Field(default=2, ge=1, description="jobs that one worker runs at a time")
     target_batch: int = Field(default=12, ge=1, description="targets that share one sandbox and one `import torch`")
     lease: timedelta = Field(default=timedelta(seconds=30), description="how long a silent worker keeps its jobs")
@@ -98,7 +112,7 @@ class Settings(BaseSettings):
 
     @field_validator(
         "lease", "heartbeat", "reconcile_every", "sandbox_wall", "check_wall", "target_wall", "inductor_budget",
-        "git_wall", "examples_budget", "analysis_budget", "environment_wall", mode="before",
+        "git_wall", "examples_budget", "analysis_budget", "environment_wall", "device_patience", mode="before",
     )  # fmt: skip
     @classmethod
     def _plain_numbers_are_seconds(cls, value: object) -> object:
