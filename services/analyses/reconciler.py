@@ -1,4 +1,5 @@
-"""Finds what got lost and sets it going again: jobs of dead workers, doorbells nobody heard, unsettled analyses.
+"""Finds what got lost and sets it going again: jobs of dead workers, doorbells nobody heard, unsettled analyses, and
+work for devices that no worker has.
 
 Any number of control processes may call it; a lease in the database lets one of them do it at a time. There is no
 scheduler process that could be down. This module must not know how anything is run.
@@ -6,6 +7,7 @@ scheduler process that could be down. This module must not know how anything is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +20,7 @@ from services.analyses.settlement import settle_if_done
 from services.analyses.work import give_up
 from services.database import Database
 from services.jobs import repository as jobs
+from services.jobs.model import CPU_QUEUE
 from services.jobs.models import JobRow, JobState
 from services.settings import Settings
 
@@ -37,6 +40,7 @@ class Tick:
     requeued: int = 0
     given_up: int = 0
     settled: int = 0
+    without_device: int = 0
     rung: tuple[str, ...] = ()
 
 
@@ -47,6 +51,8 @@ class Reconciler:
         self._database = database
         self._settings = settings
         self._holder = holder
+        # By this process's clock: another one that takes over begins to wait anew.
+        self._unserved_since: dict[str, float] = {}
 
     def tick(self) -> Tick:
         """One round, if the lease is ours."""
@@ -54,6 +60,7 @@ class Reconciler:
             if not jobs.take_lease(uow.session, LEASE, self._holder, self._settings.reconcile_every * 4):
                 return Tick(held=False)
         requeued, given_up = self._recover()
+        without_device = self._stop_waiting_for_devices()
         settled = self._settle()
         with self._database.unit_of_work() as uow:
             rung = jobs.unheard_queues(uow.session, self._settings.reconcile_every * 2)
@@ -61,7 +68,14 @@ class Reconciler:
                 uow.ring(queue)
             analyses.forget_keys(uow.session, KEYS_KEPT)
             jobs.forget_silent_workers(uow.session, WORKERS_KEPT)
-        return Tick(held=True, requeued=requeued, given_up=given_up, settled=settled, rung=tuple(rung))
+        return Tick(
+            held=True,
+            requeued=requeued,
+            given_up=given_up,
+            settled=settled,
+            without_device=without_device,
+            rung=tuple(rung),
+        )
 
     def resign(self) -> None:
         """Let another process take over at once."""
@@ -98,6 +112,31 @@ class Reconciler:
                     log.warning("job_recovered", job=job_id, owner=job.owner, state=state.value)
             settle_if_done(uow.session, row)
         return queued, failed
+
+    def _stop_waiting_for_devices(self) -> int:
+        """Run without a device what has waited for one for long enough; returns how many jobs.
+
+        A worker that is started anew, or whose device is out of service for a while, is waited for.
+        """
+        with self._database.reading() as session:
+            unserved = jobs.unserved_queues(session, self._settings.heartbeat * 3)
+        now = time.monotonic()
+        self._unserved_since = {queue: self._unserved_since.get(queue, now) for queue in unserved}
+        patience_s = self._settings.device_patience.total_seconds()
+        moved = 0
+        for queue in (queue for queue, since in self._unserved_since.items() if now - since >= patience_s):
+            with self._database.reading() as session:
+                waiting = jobs.analyses_waiting(session, queue)
+            for analysis_id in waiting:
+                with self._database.unit_of_work() as uow:
+                    if jobs.lock_analysis(uow.session, analysis_id) is None:
+                        continue
+                    count = jobs.run_without_device(uow.session, analysis_id, queue)
+                    if count:
+                        uow.ring(CPU_QUEUE, times=-(-count // self._settings.target_batch))
+                log.warning("run_without_device", analysis=analysis_id, queue=queue, jobs=count)
+                moved += count
+        return moved
 
     def _settle(self) -> int:
         with self._database.reading() as session:

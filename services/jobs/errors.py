@@ -31,3 +31,10 @@ class WorkerStalledError(SurroundingsError):
 
     code = "worker-stalled"
     title = "A worker gets nowhere"
+
+
+class WorkerWithoutDeviceError(SurroundingsError):
+    """A worker is alive and takes no jobs of its queue, for want of a GPU that is fit."""
+
+    code = "worker-without-device"
+    title = "A worker has no GPU that is fit"

@@ -45,7 +45,7 @@ class DeviceState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerDevice:
-    """The GPU of a worker: `id` is its UUID, None as long as the worker has none. `detail` says why it doesn't serve."""
+    """The GPU of a worker: `id` is its UUID, None while the worker has none. `detail` says why it doesn't serve."""
 
     id: str | None
     name: str | None

@@ -17,7 +17,17 @@ from sqlalchemy.orm import Session, aliased
 from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
 from services.database.base import FromNow, utc_now
 from services.jobs.errors import LeaseLostError
-from services.jobs.model import Claim, QueueDepth
+from services.jobs.model import (
+    ABSENT_CLASS,
+    CPU_QUEUE,
+    NO_DEVICE,
+    Claim,
+    DeviceState,
+    HeldDevice,
+    QueueDepth,
+    WorkerDevice,
+    needs_a_device,
+)
 from services.jobs.models import OPEN_STATES, OWNED_STATES, JobKind, JobRow, JobState, LeaseRow, WorkerRow
 
 
@@ -303,6 +313,47 @@ def unheard_queues(session: Session, patience: timedelta) -> Sequence[str]:
     return queues
 
 
+def unserved_queues(session: Session, age: timedelta) -> Sequence[str]:
+    """The queues with waiting work that needs a device, for which no worker heard of within `age` has one that serves.
+
+    A worker that runs a job serves, however long its queue is.
+    """
+    waiting = session.scalars(select(JobRow.queue).where(JobRow.state == JobState.QUEUED).distinct()).all()
+    served = {
+        queue for held in devices(session, age) if held.device.state is DeviceState.SERVING for queue in held.queues
+    }
+    return sorted(queue for queue in waiting if needs_a_device(queue) and queue not in served)
+
+
+def analyses_waiting(session: Session, queue: str, limit: int = 100) -> Sequence[str]:
+    """The analyses with waiting work in this queue."""
+    waiting = (JobRow.queue == queue, JobRow.state == JobState.QUEUED)
+    return session.scalars(
+        select(JobRow.analysis_id).where(*waiting).distinct().order_by(JobRow.analysis_id).limit(limit)
+    ).all()
+
+
+def run_without_device(session: Session, analysis_id: str, queue: str) -> int:
+    """Hand what an analysis has waiting in this queue to the workers without a device; returns how many jobs.
+
+    What they bring is nobody's to reuse: another time there may be a device. The caller holds the analysis.
+    """
+    waiting = (JobRow.analysis_id == analysis_id, JobRow.queue == queue, JobRow.state == JobState.QUEUED)
+    return _row_count(
+        session,
+        update(JobRow)
+        .where(JobRow.id.in_(_locked_in_order(*waiting)))
+        .values(
+            queue=CPU_QUEUE,
+            device_class=ABSENT_CLASS,
+            reuse_key=None,
+            rung_at=utc_now(),
+            reason=f"{NO_DEVICE} served {queue}",
+        )
+        .execution_options(synchronize_session=False),
+    )
+
+
 def unsettled(session: Session, limit: int = 100) -> Sequence[str]:
     """Open analyses that have jobs and whose jobs have all ended."""
     has_job = select(JobRow.id).where(JobRow.analysis_id == AnalysisRow.id).exists()
@@ -396,6 +447,24 @@ def live_workers(session: Session, age: timedelta) -> Sequence[WorkerRow]:
     return session.scalars(
         select(WorkerRow).where(WorkerRow.seen_at >= FromNow(-age)).order_by(WorkerRow.started_at)
     ).all()
+
+
+def devices(session: Session, age: timedelta) -> tuple[HeldDevice, ...]:
+    """The GPUs of the workers heard of within `age`, and the workers that would like one."""
+    return tuple(
+        HeldDevice(
+            device=WorkerDevice(
+                row.device["id"], row.device["name"], DeviceState(str(row.device["state"])), row.device["detail"] or ""
+            ),
+            worker=row.id,
+            host=row.host,
+            pid=row.pid,
+            queues=tuple(queue for queue in row.queues if needs_a_device(queue)),
+            running=row.running,
+        )
+        for row in live_workers(session, age)
+        if row.device is not None
+    )
 
 
 def take_lease(session: Session, name: str, holder: str, duration: timedelta) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from services.database import Database
 from services.jobs import repository
-from services.jobs.model import Claim
+from services.jobs.model import Claim, HeldDevice
 from services.settings import Settings
 
 ForgetResults = Callable[[Session, Collection[str]], None]
@@ -86,3 +86,31 @@ class JobService:
                         returned += 1
                         uow.ring(item.queue)
         return returned
+
+    def devices(self) -> tuple[HeldDevice, ...]:
+        """The GPUs of the workers that were heard of lately, and the workers that would like one."""
+        with self._database.reading() as session:
+            return repository.devices(session, self._settings.heartbeat * 3)
+
+
+class DeviceLeases:
+    """The leases of GPUs in the database, as one worker holds them: two containers don't see each other's locks."""
+
+    def __init__(self, database: Database, settings: Settings, owner: str) -> None:
+        self._database = database
+        self._settings = settings
+        self._owner = owner
+
+    def take(self, uuid: str) -> bool:
+        """Take or renew the lease of a device; False if another worker has it."""
+        with self._database.unit_of_work() as uow:
+            return repository.take_lease(uow.session, _lease_of(uuid), self._owner, self._settings.lease)
+
+    def drop(self, uuid: str) -> None:
+        """Give it up, if it is ours."""
+        with self._database.unit_of_work() as uow:
+            repository.drop_lease(uow.session, _lease_of(uuid), self._owner)
+
+
+def _lease_of(uuid: str) -> str:
+    return f"device:{uuid}"
