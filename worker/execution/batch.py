@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from analyzer.findings import TargetDeclaration
+from worker.devices import Gpu
 from worker.sandbox.model import Mode
 
 Device = Literal["cpu", "cuda", "sim"]
@@ -54,7 +55,7 @@ class Batch:
     """Targets of one snapshot that share one sandbox and one `import torch`.
 
     `source` is the directory of the snapshot; `python` the interpreter that runs the probe beside submitted code.
-    `layer` holds the packages of its own requirements, None without any.
+    `layer` holds the packages of its own requirements, None without any. `gpu` is lent to it, for `device` "cuda".
     `seconds_left` of the budget of the analysis (None: it has none): afterwards no further target is begun.
     """
 
@@ -66,6 +67,7 @@ class Batch:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     seconds_left: float | None = None
     layer: Path | None = None
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True, slots=True)

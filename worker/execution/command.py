@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from worker.devices import cuda_device_nodes
+from worker.devices import Gpu
+from worker.devices.sandboxing import device_environment, device_nodes
 from worker.execution.batch import Device
 from worker.sandbox.model import REQUEST, Command, Mode
 
@@ -37,10 +38,12 @@ def probe_command(
     device: Device = "cpu",
     seed: int = 0,
     layer: Path | None = None,
+    gpu: Gpu | None = None,
     headers: Path | None = None,
 ) -> Command:
     """The probe over the snapshot at `source`; `asked` holds the keys of the request that say what for.
 
+    `gpu` is the one device that it sees, with `device="cuda"`.
     Packages of a `layer` come last on the path: they add to what the interpreter has and can't hide any of it.
     `headers` are lent to inductor (`compiled_headers`).
     """
@@ -61,12 +64,15 @@ def probe_command(
         interpreter=python,
         argv=(str(python), "-I", "-c", start, REQUEST),
         request=json.dumps(request).encode(),
-        device_nodes=cuda_device_nodes() if device == "cuda" else (),
+        device_nodes=device_nodes(device, gpu),
         read_only={
             source: _SOURCE,
             probe: f"{_PROBE}/gradproof_probe",
             **({} if layer is None else {layer: _LAYER}),
             **({} if headers is None else {headers: _HEADERS}),
         },
-        environment={} if headers is None else {"GRADPROOF_COMPILED_HEADERS": _HEADERS},
+        environment={
+            **device_environment(device, gpu),
+            **({} if headers is None else {"GRADPROOF_COMPILED_HEADERS": _HEADERS}),
+        },
     )

@@ -63,6 +63,7 @@ def run_batch(
         device=batch.device,
         seed=batch.seed,
         layer=batch.layer,
+        gpu=batch.gpu,
         headers=_headers(batch, launcher.mode, settings),
     )
     outcome = launcher.run(command, _limits(batch, settings), relay.receive, cancelled)
@@ -97,6 +98,7 @@ def _asked(batch: Batch, settings: Settings) -> dict[str, object]:
             **({} if batch.seconds_left is None else {"batch_s": max(0.0, batch.seconds_left)}),
         },
         "tolerances": dict(batch.tolerances),
+        **({"device_memory": settings.device_memory} if batch.device == "cuda" else {}),
         "batch": [_request_entry(job) for job in batch.jobs],
     }
 
