@@ -67,11 +67,3 @@ def test_settings_are_put_back() -> None:
 def test_layers_of_torch_pass(kind: type, constructor: str, inputs: list[str]) -> None:
     result = run_check(EvalSideEffects(), kind, inputs, constructor=constructor)
     assert result.verdict == "pass", result
-
-
-def test_a_function_has_no_evaluation_mode() -> None:
-    assert run_check(EvalSideEffects(), _nothing, []).verdict == "skipped"
-
-
-def _nothing() -> None:
-    """A target that is no module."""

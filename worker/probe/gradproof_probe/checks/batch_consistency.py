@@ -28,7 +28,9 @@ class BatchConsistency(Check):
             "compared with those of a run without the change, and where the change gets to other samples, the result "
             "is put back for them: the operation for which that makes the outputs right is the cause. At last a "
             "sample is given alone. Where code says that it is causal (a flag, its name, a triangular mask), later "
-            "positions are changed, and where an argument holds lengths or a padding mask, what it hides."
+            "positions are changed, and where an argument holds lengths or a padding mask, what it hides. "
+            "Functions and custom Functions are tried likewise; a function is causal if its name or an argument that "
+            "is True says so."
         ),
         how_it_decides=(
             "`fail` where an output keeps the axis of samples and a cause was shown: a reshape that puts several "
@@ -38,15 +40,14 @@ class BatchConsistency(Check):
             "statistics; likewise where later positions reach earlier outputs, and where attention, an average or a "
             "recurrent layer lets hidden positions through. Names that speak of pairs, graphs, sets, contrast, "
             "whitening and the like, and products that compare samples, are `inconclusive`, with the word. `skipped` "
-            "where no output keeps samples apart (a loss) or no input has an axis of samples."
+            "where no output keeps samples apart (a loss) or no input has an axis of samples. A function may be one of "
+            "any axes: it is judged only where its code, comments or docstring say that the first is the batch, and "
+            "means, norms and other figures of the whole batch are `inconclusive` there, as they may be its purpose."
         ),
     )
 
     def run(self, context: CheckContext) -> CheckResult:
         target = context.resolved.target
-        if target.kind != "module":
-            kind = target.kind.replace("_", " ")
-            return CheckResult("skipped", f"the target is a {kind}: nothing says which axis holds samples")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gradproof_probe.gradients.attribution import Place
 
@@ -34,13 +34,11 @@ _SAID: Final = re.compile(
 _EINOPS: Final = re.compile(r"^\s*b\s")
 
 
-def says_batch_first(classes: Iterable[type]) -> str:
-    """Where code says that the first axis of its input is a batch; empty if it doesn't."""
-    for cls in classes:
-        if cls.__module__.startswith("torch."):
-            continue
+def says_batch_first(definitions: Iterable[Any]) -> str:
+    """Where classes or functions say that the first axis of their input is a batch; empty if they don't."""
+    for definition in definitions:
         try:
-            text = textwrap.dedent(inspect.getsource(cls))
+            text = textwrap.dedent(inspect.getsource(definition))
             tree = ast.parse(text)
         except (OSError, TypeError, SyntaxError, ValueError):
             continue
@@ -49,7 +47,7 @@ def says_batch_first(classes: Iterable[type]) -> str:
             if said:
                 return said
         said_aside = [line.partition("#")[2] for line in text.splitlines() if "#" in line]
-        said_aside += [inspect.getdoc(cls) or ""] if cls.__doc__ else []
+        said_aside += [inspect.getdoc(definition) or ""] if definition.__doc__ else []
         match = next((found for found in map(_SAID.search, said_aside) if found is not None), None)
         if match is not None:
             return f"a comment speaks of {match[0].strip()!r}"

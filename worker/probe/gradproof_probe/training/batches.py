@@ -115,9 +115,11 @@ class Samples:
         self.evidence |= {"samples": runs.batch.size, "axis": runs.batch.axis}
         self.evidence |= {} if runs.resized else {"other_sizes": "raise"}
         if way is None:
-            return self._alone(runs)
+            found = self._alone(runs)
+            return found if self._instances.is_module else _of_function(found, self._batch_first(runs, None))
         self.evidence["batch_first"] = evidence
-        return self._judge(runs, way, evidence)
+        found = self._judge(runs, way, evidence)
+        return found if self._instances.is_module else _of_function(found, evidence)
 
     # --- running ---
 
@@ -256,7 +258,7 @@ class Samples:
     # --- what it means ---
 
     def _batch_first(self, runs: _Runs, way: Way | None) -> str:
-        said = says_batch_first(type(self._module).__mro__)
+        said = says_batch_first(self._instances.definitions(self._module))
         if said:
             return said
         size = runs.batch.size
@@ -328,7 +330,7 @@ class Samples:
         kind, text = _kind(operation, runs.batch.size)
         if kind == "copies_in_other_order":
             place = next((item.place for item in way.seen if _copies(item, runs.batch.size)), None) or place
-        named = [base.__name__ for base in type(self._module).__mro__ if not base.__module__.startswith("torch.")]
+        named = [definition.__name__ for definition in self._instances.definitions(self._module)]
         # What lines up wrongly is no decision, whatever the names speak of.
         slip = kind in _SLIPS
         word = "" if slip else meant([*named, operation.function, line_of(place, self._root)])
@@ -384,6 +386,20 @@ class Samples:
                 return Answer("inconclusive", "batch_size_enters", text)
         self.evidence["alone"] = "drawn anew" if self._draws else "equal"
         return done
+
+
+def _of_function(found: Answer, evidence: str) -> Answer:
+    """The same of a function, which may be one of any axes, and whose purpose may be a figure of the whole batch.
+
+    `evidence`: where it says that the first axis is that of the samples. It has no evaluation mode.
+    """
+    if found.verdict not in ("fail", "inconclusive"):
+        return found
+    if not evidence:
+        return Answer("skipped", "no_samples", "nothing says that the first axis of the function's inputs is a batch")
+    if found.cause == "batch_statistics_in_eval" or found.numbers.get("operations", [""])[0] in _REDUCING:
+        found.verdict = "inconclusive"
+    return found
 
 
 def _alike(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:

@@ -7,6 +7,7 @@ Inputs are new copies for every call. This module must not judge.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import time
 from collections.abc import Callable
@@ -15,8 +16,9 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.checks.base import CheckContext
+from gradproof_probe.compiling.custom_functions import has_setup_context
 from gradproof_probe.harness.constructors import parameters_of
-from gradproof_probe.harness.recipe import ExpressionError, construct, make_inputs, names_of
+from gradproof_probe.harness.recipe import ExpressionError, caller, construct, make_inputs, names_of
 from gradproof_probe.seeding import reseed
 from gradproof_probe.suspicions.bench import close
 from gradproof_probe.training.submitted_source import is_contained
@@ -27,6 +29,17 @@ _COLLECT: Final = "_gradproof_collect"
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
+class CalledFunction(torch.nn.Module):
+    """A function in the place of a module: without state, and the same in both modes."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self._function = call
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
 class Instances:
     """Raises `ExpressionError` where the target or its inputs can't be built."""
 
@@ -35,6 +48,7 @@ class Instances:
         self._args, self._kwargs = make_inputs(context.resolved, context.recipe.inputs, seed=context.seed)
         self.source_root = context.source_root
         self.source = context.recipe.source
+        self.is_module = context.resolved.target.kind == "module"
 
     def more(self) -> bool:
         return time.monotonic() < self._context.deadline
@@ -50,8 +64,14 @@ class Instances:
         if instance is None:
             instance = construct(self._context.resolved, self._context.recipe.constructor, seed=seed)
         if instance is None:
-            raise ExpressionError("constructor", TypeError("the target is no module"))
+            instance = CalledFunction(caller(self._context.resolved, None))
         return instance.train(training)
+
+    def definitions(self, module: torch.nn.Module) -> list[Any]:
+        """What the target is written in: the classes of a module without torch's own, or the function."""
+        if not self.is_module:
+            return [inspect.unwrap(self._context.resolved.value)]
+        return [cls for cls in type(module).__mro__ if not cls.__module__.startswith("torch.")]
 
     def hands_over(self, attribute: Callable[[torch.nn.Module], Any]) -> bool:
         """Whether what an attribute holds are modules that the caller gave to the constructor."""
@@ -125,12 +145,12 @@ def modules_in(value: Any) -> list[torch.nn.Module]:
     return [module for item in items for module in modules_in(item)]
 
 
-def input_names(module: Any) -> tuple[str, ...]:
-    """The parameters of a module's forward; none where they can't be read."""
-    try:
-        return tuple(parameter.name for parameter in parameters_of(module.forward))
-    except (TypeError, ValueError, AttributeError):
-        return ()
+def input_names(target: Any) -> tuple[str, ...]:
+    """The parameters of a module's forward, or of a function; none where they can't be read."""
+    names = tuple(parameter.name for parameter in parameters_of(getattr(target, "forward", target)))
+    if isinstance(target, type) and issubclass(target, torch.autograd.Function) and not has_setup_context(target):
+        return names[1:]  # forward is given ctx, which `apply` makes
+    return names
 
 
 def moved(tensor: torch.Tensor) -> torch.Tensor:

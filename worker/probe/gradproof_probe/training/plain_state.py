@@ -76,10 +76,17 @@ def leaves(module: torch.nn.Module, *, cloned: bool = True) -> dict[Attribute, L
     return found
 
 
+def leaves_in(value: Any) -> Leaves:
+    """What one value holds, copied."""
+    own: Leaves = {}
+    _walk(value, "", 0, own, set(), set())
+    return {path: v.detach().clone() if isinstance(v, torch.Tensor) else v for path, v in own.items()}
+
+
 def changed(before: dict[Attribute, Leaves], after: dict[Attribute, Leaves]) -> list[Attribute]:
     """Attributes that hold something else, in the order of `after`."""
     names = [*after, *(attribute for attribute in before if attribute not in after)]
-    return [attribute for attribute in names if not _equal(before.get(attribute, {}), after.get(attribute, {}))]
+    return [attribute for attribute in names if not equal(before.get(attribute, {}), after.get(attribute, {}))]
 
 
 def transplant(source: torch.nn.Module, target: torch.nn.Module, attribute: Attribute) -> bool:
@@ -156,7 +163,7 @@ def _memory(tensor: torch.Tensor) -> int:
         return id(tensor)
 
 
-def _equal(first: Leaves, second: Leaves) -> bool:
+def equal(first: Leaves, second: Leaves) -> bool:
     return first.keys() == second.keys() and all(_same(first[path], second[path]) for path in first)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from gradproof_probe.trees import tensors, transform
 _SHORTEST: Final = 3
 _CAUSAL_FLAG: Final = re.compile(r"(is_|use_)?(causal|autoregressive)(_mask)?", re.IGNORECASE)
 _CAUSAL_NAME: Final = re.compile(r"Causal|Autoregress|^GPT|GPT\d?$")
+# Not what has an option for it that is off by default, nor what makes a mask.
+_CAUSAL_FUNCTION: Final = re.compile(r"causal|autoregress|(^|_)masked_self_att", re.IGNORECASE)
 _CAUSAL_MASK: Final = re.compile(r"causal_?mask|^tril$|future_?mask|subsequent", re.IGNORECASE)
 _LENGTHS: Final = re.compile(r"(\w+_)?(len|lens|lengths?|seq_?lens?|seqlens)", re.IGNORECASE)
 _PADDING: Final = re.compile(r"pad\w*mask|mask\w*pad|attention_mask|(^|_)padding$", re.IGNORECASE)
@@ -46,9 +49,9 @@ _BLAMED: Final = _ATTENDING | {
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """Positions from `begin` on, along `axis` of tensor number `first`, of the samples `samples` (all if None)."""
+    """Positions from `begin` on, along `axis` of the tensors `members`, of one `sample` (of all if None)."""
 
-    first: int
+    members: tuple[int, ...]
     axis: int
     length: int
     begin: int
@@ -93,32 +96,39 @@ class Sequences:
 
     def _causality(self) -> Answer | None:
         module = self._instances.fresh()
-        said = _says_causal(module)
         args, kwargs = self._instances.arguments()
+        is_module = self._instances.is_module
+        said = _says_causal(module) if is_module else self._asked_for(module, args, kwargs)
         found = [tensor for _, tensor in tensors([args, kwargs])]
         sequences = [number for number, tensor in enumerate(found) if tensor.ndim >= 2 and tensor.dtype != torch.bool]
-        if len(sequences) != 1:
+        if not sequences or (is_module and len(sequences) > 1):
             return None
         first = sequences[0]
+        # Queries, keys and values of one shape are one sequence, and hidden together; what a function is given
+        # beside is no sequence, such as weights.
+        sequences = [number for number in sequences if found[number].shape == found[first].shape]
         recording, outputs = self._record(args, kwargs)
         strong = bool(said)
         if not said:
-            if not recording.triangles and not recording.causal:
+            if not is_module or not (recording.triangles or recording.causal):
                 return None
             said = "a triangular mask is made"
         ways: list[tuple[_Hidden, Way]] = []
+        apart: set[int] = set()
         floating = found[first].is_floating_point()
         for axis in range(1, found[first].ndim if floating else 2):
             length = found[first].shape[axis]
             alike = [o for o in outputs if o.ndim > axis and o.shape[axis] == length]
             if length < _SHORTEST or not alike:
                 continue
-            hidden = _Hidden(first, axis, length, length // 2)
+            hidden = _Hidden(tuple(sequences), axis, length, length // 2)
             way = self._compare(recording, outputs, args, kwargs, hidden)
             if way is None:
                 return None
             if not _leaks(way, hidden, pooled=False):
-                if _reaches(way, hidden):
+                if _reaches(way, hidden) and not self._reaches_later(outputs, args, kwargs, hidden):
+                    apart.add(axis)  # such as heads, which know nothing of each other
+                elif _reaches(way, hidden):
                     self.evidence["causal"] = f"{said}: later positions do not reach earlier ones"
                     return None
                 continue
@@ -129,9 +139,10 @@ class Sequences:
         axes = (
             {1} if not floating else {2} if tensor.ndim == 3 and convolves else set(range(1, max(tensor.ndim - 1, 2)))
         )
-        if not ways or (floating and tensor.ndim < 3) or not axes <= {hidden.axis for hidden, _ in ways}:
+        axes -= apart
+        if not (ways and axes) or (floating and tensor.ndim < 3) or not axes <= {hidden.axis for hidden, _ in ways}:
             return None
-        hidden, way = next((item for item in ways if item[0].axis in axes), ways[0])
+        hidden, way = next(item for item in ways if item[0].axis in axes)
         operation = next(iter(way.astray), None)
         text = (
             f"{said}, but when positions from {hidden.begin} on change, outputs of earlier ones change too"
@@ -145,6 +156,34 @@ class Sequences:
         if not strong:
             return Answer("inconclusive", "future_is_seen", text, place, numbers)
         return Answer("fail", "future_is_seen", text, place, numbers)
+
+    def _reaches_later(
+        self, outputs: list[torch.Tensor], args: list[Any], kwargs: dict[str, Any], hidden: _Hidden
+    ) -> bool:
+        """Whether a change of the other positions, the earlier ones, reaches the hidden ones."""
+        before = [tensor for _, tensor in tensors([args, kwargs])]
+        for number in hidden.members:
+            earlier = before[number].clone()
+            changed = _changed(before[number], replace(hidden, begin=0))
+            part = (hidden.axis, 0, hidden.begin)
+            earlier.narrow(*part).copy_(changed.narrow(*part))
+            args, kwargs = _replaced(args, kwargs, before[number], earlier)
+        now = self._call(args, kwargs, nullcontext())
+        return any(
+            (changed := differs(a, b)) is not None
+            and bool(changed.narrow(hidden.axis, hidden.begin, hidden.length - hidden.begin).any())
+            for a, b in zip(now, outputs, strict=False)
+            if a.ndim > hidden.axis and a.shape[hidden.axis] == hidden.length
+        )
+
+    def _asked_for(self, function: torch.nn.Module, args: list[Any], kwargs: dict[str, Any]) -> str:
+        """What says that a function is causal: an argument that is True, or its name where none is False."""
+        given = [*zip(self._names, args, strict=False), *kwargs.items()]
+        flags = [(name, value) for name, value in given if isinstance(value, bool) and _CAUSAL_FLAG.fullmatch(name)]
+        if flags:
+            return f"it is given {flags[0][0]}=True" if all(value for _, value in flags) else ""
+        named = next((item.__name__ for item in self._instances.definitions(function)), "")
+        return f"the function is called {named}" if _CAUSAL_FUNCTION.search(named) else ""
 
     # --- padding ---
 
@@ -211,7 +250,7 @@ class Sequences:
             length = found[first].shape[1]
             if length < _SHORTEST or not (found[first].ndim > 2 or not found[first].is_floating_point()):
                 continue
-            hidden = _Hidden(first, 1, length, length // 2, sample=0)
+            hidden = _Hidden((first,), 1, length, length // 2, sample=0)
             if value.ndim == 1 and _LENGTHS.fullmatch(name) and not value.is_floating_point():
                 short = torch.full_like(value, length)
                 full = short.clone()
@@ -253,8 +292,10 @@ class Sequences:
         hidden: _Hidden,
     ) -> Way | None:
         self._before = [tensor for _, tensor in tensors([args, kwargs])]
-        old = self._before[hidden.first]
-        new_args, new_kwargs = _replaced(args, kwargs, old, _changed(old, hidden))
+        new_args, new_kwargs = args, kwargs
+        for number in hidden.members:
+            old = self._before[number]
+            new_args, new_kwargs = _replaced(new_args, new_kwargs, old, _changed(old, hidden))
         comparison = Comparison(recording, self._root, lambda mask: _is_within(mask, hidden))
         try:
             now = self._call(new_args, new_kwargs, comparison)

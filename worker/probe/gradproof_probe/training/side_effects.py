@@ -7,11 +7,7 @@ result is reported.
 from __future__ import annotations
 
 import ast
-import inspect
-import random
 import re
-import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,9 +18,9 @@ from typing import Any, Final
 import torch
 
 from gradproof_probe.checks.answer import Answer
-from gradproof_probe.gradients.attribution import Place, calling_line, relative
+from gradproof_probe.checks.base import Verdict
+from gradproof_probe.gradients.attribution import Place, calling_line
 from gradproof_probe.gradients.replacing import replaced
-from gradproof_probe.seeding import reseed
 from gradproof_probe.suspicions.bench import same
 from gradproof_probe.training.instances import Change, Instances, moved, outputs_differ
 from gradproof_probe.training.plain_state import (
@@ -35,8 +31,21 @@ from gradproof_probe.training.plain_state import (
     leaves,
     written,
 )
-from gradproof_probe.training.random_draws import Draw, Watch
-from gradproof_probe.trees import tensors
+from gradproof_probe.training.random_draws import Draw
+from gradproof_probe.training.surroundings import (
+    OUTPUT_ARGUMENT,
+    SEEDERS,
+    SEEDING,
+    SETTERS,
+    argument_name,
+    line_in,
+    reseeds,
+    restore,
+    same_state,
+    seeded,
+    settings,
+)
+from gradproof_probe.training.watched_calls import Call, watched_call
 
 _ALWAYS_ON: Final = re.compile(
     r"monte.?carlo|(^|[^a-z])mc[_ ]?drop|mcdropout|bayes|always|uncertain|prenet", re.IGNORECASE
@@ -48,26 +57,6 @@ _DROPPING: Final = re.compile(
 _ESTIMATE: Final = re.compile(r"running|moving|(^|_)ema(_|$)", re.IGNORECASE)
 # What gathers figures over evaluation too.
 _GATHERING: Final = re.compile(r"Metric|Observer|Meter|Tracker|Calibrat|Counter|Recorder|FakeQuant|Accumulat|Running")
-_SEEDING: Final = re.compile(r"seed|determin|reproduc", re.IGNORECASE)
-_SETTINGS: Final = (
-    "set_default_dtype",
-    "set_default_tensor_type",
-    "set_float32_matmul_precision",
-    "use_deterministic_algorithms",
-    "allow_tf32",
-    "benchmark",
-    "deterministic",
-)
-_OUTPUT_ARGUMENT: Final = re.compile(r"^out(put)?s?$|accum|workspace", re.IGNORECASE)
-
-
-@dataclass(slots=True)
-class _Call:
-    outputs: list[torch.Tensor]
-    watch: Watch
-    generators: tuple[Any, ...]
-    generators_before: tuple[Any, ...]
-    written_inputs: list[tuple[str, torch.Tensor]]
 
 
 @dataclass(slots=True)
@@ -90,28 +79,28 @@ class Evaluation:
         self.evidence: dict[str, Any] = {}
 
     def run(self) -> Answer:
-        settings = _settings()
+        before = settings()
         try:
-            return self._run(settings)
+            return self._run(before)
         except RuntimeError as error:
             if not re.search(r"does not require grad|no_grad mode", str(error)):
                 raise
             # It differentiates inside, which torch refuses under no_grad.
             self._module, self._differentiates = self._instances.fresh(), True
-            return self._run(settings)
+            return self._run(before)
         finally:
-            _restore(settings)
+            restore(before)
 
-    def _run(self, settings: dict[str, Any]) -> Answer:
+    def _run(self, before: dict[str, Any]) -> Answer:
         effect: Answer | None
         states = [self._state()]
         modes = [item.training for item in self._module.modules()]
-        calls: list[_Call] = []
+        calls: list[Call] = []
         with self._watching_modes():
             for draw, change in ((0, None), (1, None), (2, moved)):
                 calls.append(self._call_or_repeat(draw, change))
                 states.append(self._state())
-                effect = self._global_effect(settings, modes)
+                effect = self._global_effect(before, modes)
                 if effect is not None:
                     return effect
         for judge in (self._reseeded, self._written_inputs, self._random, self._kept):
@@ -120,7 +109,7 @@ class Evaluation:
                 return effect
         return Answer("pass", "equal", "calls in evaluation mode give the same and leave everything as it was")
 
-    def _call_or_repeat(self, draw: int, change: Change | None) -> _Call:
+    def _call_or_repeat(self, draw: int, change: Change | None) -> Call:
         """Other values may be outside of what the code accepts: then the same again."""
         if change is None:
             return self._call(draw, None)
@@ -129,22 +118,13 @@ class Evaluation:
         except Exception:
             return self._call(draw, None)
 
-    def _call(self, draw: int, change: Change | None) -> _Call:
-        args, kwargs = self._instances.arguments(change=change)
-        given = tensors([args, kwargs])
-        before = [tensor.detach().clone() for _, tensor in given]
-        watch = Watch(self._root)
-        reseed(self._seed + 100 + draw)
-        generators = _generators()
+    def _call(self, draw: int, change: Change | None) -> Call:
         # The last call with gradients on: one that switches them off for good would not be seen otherwise.
-        with torch.set_grad_enabled(self._differentiates or draw == 2), watch:
-            mode = torch.is_grad_enabled()
-            result = self._module(*args, **kwargs)
-            self._grad_left = torch.is_grad_enabled() != mode
-        after = _generators()
-        outputs = [value.detach().clone() for _, value in tensors(result)]
-        wrote = [(path, t) for (path, t), old in zip(given, before, strict=True) if not same(t, old)]
-        return _Call(outputs, watch, after, generators, wrote)
+        gradients = self._differentiates or draw == 2
+        given = self._instances.arguments(change=change)
+        call = watched_call(self._module, given, self._root, seed=self._seed + 100 + draw, gradients=gradients)
+        self._grad_left = call.grad_left
+        return call
 
     def _state(self) -> _State:
         registered = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
@@ -164,7 +144,7 @@ class Evaluation:
 
     # --- what every call does to its surroundings ---
 
-    def _global_effect(self, settings: dict[str, Any], modes: list[bool]) -> Answer | None:
+    def _global_effect(self, before: dict[str, Any], modes: list[bool]) -> Answer | None:
         switched = [
             name
             for (name, item), mode in zip(self._module.named_modules(), modes, strict=False)
@@ -181,36 +161,29 @@ class Evaluation:
             place = self._mentioned(("set_grad_enabled", "_set_grad_enabled", "__enter__"))
             text = "a call leaves gradients switched on or off for everything that runs after it"
             return Answer("fail", "grad_mode_changed", text, place)
-        now = _settings()
-        for name, before in settings.items():
-            if now[name] != before:
-                place = self._mentioned(_SETTINGS)
-                text = f"after a call {name.replace('_', ' ')} is {now[name]} for the whole process; it was {before}"
+        now = settings()
+        for name, was in before.items():
+            if now[name] != was:
+                place = self._mentioned(SETTERS)
+                text = f"after a call {name.replace('_', ' ')} is {now[name]} for the whole process; it was {was}"
                 return Answer("fail", "setting_changed", text, place, {"setting": name})
         return None
 
-    def _reseeded(self, calls: list[_Call], _: list[_State]) -> Answer | None:
-        first, second = calls[0], calls[1]
-        for name, a, b, a_before in zip(
-            ("torch", "random", "numpy"), first.generators, second.generators, first.generators_before, strict=True
-        ):
-            if a is None or b is None or not _same_state(a, b) or _same_state(a, a_before):
-                continue
-            place = self._mentioned(("manual_seed", "seed", "seed_all", "seed_everything", "set_seed"))
-            text = (
-                f"whatever the generator of {name} stood at, it stands at the same after each call: the call seeds it, "
-                "and what is drawn afterwards is the same every time, for the whole process"
-            )
-            meant = _SEEDING.search(type(self._module).__name__) is not None
-            return Answer("inconclusive" if meant else "fail", "generator_reseeded", text, place, {"generator": name})
-        return None
+    def _reseeded(self, calls: list[Call], _: list[_State]) -> Answer | None:
+        name = seeded(calls[0].generators_before, calls[0].generators, calls[1].generators)
+        if name is None:
+            return None
+        meant = SEEDING.search(type(self._module).__name__) is not None
+        verdict: Verdict = "inconclusive" if meant else "fail"
+        place = self._mentioned(SEEDERS)
+        return Answer(verdict, "generator_reseeded", reseeds(name), place, {"generator": name})
 
-    def _written_inputs(self, calls: list[_Call], _: list[_State]) -> Answer | None:
+    def _written_inputs(self, calls: list[Call], _: list[_State]) -> Answer | None:
         by_option: list[str] = []
         for path, tensor in calls[0].written_inputs:
-            name = self._input_name(path)
+            name = argument_name(path, self._names)
             write = calls[0].watch.writes.get(tensor.untyped_storage().data_ptr())
-            if CARRIED.search(name) or _OUTPUT_ARGUMENT.search(name) or write is None or write.by_option:
+            if CARRIED.search(name) or OUTPUT_ARGUMENT.search(name) or write is None or write.by_option:
                 by_option.append(name)
                 continue
             text = (
@@ -227,10 +200,10 @@ class Evaluation:
 
     # --- random numbers ---
 
-    def _random(self, calls: list[_Call], _: list[_State]) -> Answer | None:
+    def _random(self, calls: list[Call], _: list[_State]) -> Answer | None:
         draws = calls[0].watch.draws
         drew = draws or any(
-            a is not None and not _same_state(a, b)
+            a is not None and not same_state(a, b)
             for a, b in zip(calls[0].generators, calls[0].generators_before, strict=True)
         )
         what = outputs_differ(calls[0].outputs, calls[1].outputs, tolerance=1e-6)
@@ -293,7 +266,7 @@ class Evaluation:
 
     # --- what the module keeps ---
 
-    def _kept(self, calls: list[_Call], states: list[_State]) -> Answer | None:
+    def _kept(self, calls: list[Call], states: list[_State]) -> Answer | None:
         before, once, twice, thrice = states
         parameters = dict(self._module.named_parameters())
         moving = [
@@ -332,16 +305,6 @@ class Evaluation:
             return Answer("inconclusive", "state_advances", text, None, {"changed": [*moving, *attributes][:8]})
         return None
 
-    def _input_name(self, path: str) -> str:
-        """`[0][1]`: the second positional argument, `[1]['mask']` the keyword."""
-        match = re.match(r"\[(\d)\]\[(?:(\d+)|'(\w+)')\]", path)
-        if match is None:
-            return path
-        if match[3]:
-            return match[3]
-        number = int(match[2])
-        return self._names[number] if number < len(self._names) else f"argument {number}"
-
     def _is_meant(self, place: Place | None, words: re.Pattern[str]) -> bool:
         """Whether the target, or the definition around a line, is called so."""
         named = [type(item).__name__ for item in self._module.modules()]
@@ -351,7 +314,7 @@ class Evaluation:
         """The first line of the submitted classes of the module that has one of these names."""
         for item in self._module.modules():
             for base in type(item).__mro__:
-                found = _line_in(base, words, self._root)
+                found = line_in(base, words, self._root)
                 if found is not None:
                     return found
         return None
@@ -375,60 +338,6 @@ def _rising(values: list[Any]) -> bool:
 def _still(first: _State, second: _State, name: str) -> bool:
     a, b = first.registered.get(name), second.registered.get(name)
     return a is None or b is None or same(a, b)
-
-
-def _generators() -> tuple[Any, ...]:
-    numpy = sys.modules.get("numpy")
-    place = None if numpy is None else numpy.random.get_state(legacy=False)["state"]
-    return (
-        torch.random.get_rng_state(),
-        random.getstate(),
-        None if place is None else (place["key"].tobytes(), place["pos"]),
-    )
-
-
-def _same_state(first: Any, second: Any) -> bool:
-    if isinstance(first, torch.Tensor):
-        return bool(torch.equal(first, second))
-    return bool(first == second)
-
-
-def _settings() -> dict[str, Any]:
-    return {
-        "default_dtype": torch.get_default_dtype(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "cudnn_deterministic": torch.backends.cudnn.deterministic,
-    }
-
-
-def _restore(settings: dict[str, Any]) -> None:
-    torch.set_default_dtype(settings["default_dtype"])
-    torch.set_float32_matmul_precision(settings["matmul_precision"])
-    if torch.are_deterministic_algorithms_enabled() != settings["deterministic_algorithms"]:
-        torch.use_deterministic_algorithms(settings["deterministic_algorithms"])  # imports the compiler: 1.5 s
-    # Only what differs: torch refuses to be told the same where somebody froze these flags.
-    for name in ("benchmark", "deterministic"):
-        if getattr(torch.backends.cudnn, name) != settings[f"cudnn_{name}"]:
-            setattr(torch.backends.cudnn, name, settings[f"cudnn_{name}"])
-
-
-def _line_in(cls: type, words: tuple[str, ...], source_root: Path) -> Place | None:
-    try:
-        lines, start = inspect.getsourcelines(cls)
-        path = relative(inspect.getsourcefile(cls) or "", source_root)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return None
-    if path is None:
-        return None
-    found = [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute | ast.Name) and _terminal(node) in words
-    ]
-    return Place(path, start - 1 + min(found)) if found else None
 
 
 def _around(source_root: Path, place: Place | None) -> list[str]:

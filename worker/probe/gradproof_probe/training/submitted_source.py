@@ -44,6 +44,15 @@ def is_contained(qualname: str, source_root: Path) -> bool:
     )
 
 
+def is_called_elsewhere(name: str, source_root: Path) -> bool:
+    """Whether anything in the source but a function of this name calls one. In too large a source it may be so."""
+    word = re.compile(rf"\b{re.escape(name)}\s*\(")
+    texts = source_texts(source_root)
+    return not texts.complete or any(
+        _calls_outside(_tree(item.file), name) for item in texts.python if word.search(item.text)
+    )
+
+
 def others_mention(pattern: re.Pattern[str], resolved: Resolved, source_root: Path) -> bool:
     """Whether a line outside of a function holds this, in its file or in one that names it (of a method its class).
 
@@ -81,3 +90,14 @@ def _uses(definition: ast.ClassDef, name: str) -> bool:
         for statement in definition.body
         for node in ast.walk(statement)
     )
+
+
+def _calls_outside(node: ast.AST, name: str) -> bool:
+    """Whether something is called so, but for what calls itself."""
+    if isinstance(node, ast.FunctionDef) and node.name == name:
+        return False
+    if isinstance(node, ast.Call):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called == name:
+            return True
+    return any(_calls_outside(child, name) for child in ast.iter_child_nodes(node))
