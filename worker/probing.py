@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import structlog
 
 from services.analyses.work import ProbeWork
 from services.checks.plan import BUDGET_SPENT
-from services.jobs.model import Claim, device_name
+from services.jobs.model import ABSENT_CLASS, NO_DEVICE, Claim, device_name
+from services.reports.document import CheckInfo
 from worker.environments.told import packages_for
 from worker.execution import (
     Batch,
@@ -60,6 +62,7 @@ class _Run:
         self._tools = tools
         self._launcher = launcher
         self._finished = 0
+        self._blind = False
 
     def batch(self) -> Batch:
         """What to run."""
@@ -70,19 +73,24 @@ class _Run:
             jobs=tuple(self._job(claim) for claim in self._claims.values()),
             python=self._tools.settings.python,
             device=device_name(first.device_class),
+            gpu=self._tools.gpu,
             tolerances=self._work.tolerances,
             seconds_left=self._work.seconds_left,
             layer=packages_for(source, first.analysis_id, self._tools),
         )
 
     def cancelled(self) -> bool:
-        """Whether nothing of the batch is ours any more: cancelled, taken away, given back, or all done."""
-        return not any(self._tools.held.holds(claim) for claim in self._claims.values())
+        """Whether nothing of the batch is ours any more: cancelled, taken away, given back, all done, or in vain."""
+        return self._blind or not any(self._tools.held.holds(claim) for claim in self._claims.values())
 
     def hear(self, message: Message) -> None:
         """Store what the probe says."""
         results, tools = self._tools.results, self._tools
+        if self._blind:
+            return
         match message:
+            case ReadyMessage(devices=devices) if tools.gpu is not None and not any("cuda" in name for name in devices):
+                self._blind = True
             case ReadyMessage(torch=torch, devices=devices):
                 analysis_id = next(iter(self._claims.values())).analysis_id
                 mode = self._launcher.mode.value
@@ -101,7 +109,7 @@ class _Run:
                     tools.report(claim, lambda: results.not_run(claim, not_run.reason, not_run.detail))
             case CheckMessage(job=job, result=result):
                 claim = self._claims[job]
-                tools.report(claim, lambda: results.check(claim, check_info(result)))
+                tools.report(claim, lambda: results.check(claim, _told(claim, check_info(result))))
             case TargetFinishedMessage(job=job):
                 claim = self._claims[job]
                 self._finished += 1
@@ -111,6 +119,9 @@ class _Run:
 
     def conclude(self, outcome: BatchOutcome) -> None:
         """Say what became of the jobs that the sandbox did not live to finish."""
+        if self._blind:
+            self._give_up_device()
+            return
         progress = self._finished > 0 or any(item.started for item in outcome.unfinished)
         for item in outcome.unfinished:
             claim = self._claims[item.job]
@@ -130,6 +141,15 @@ class _Run:
         else:
             _lose(claim, f"{item.cause}: {item.detail}", tools)
 
+    def _give_up_device(self) -> None:
+        """The CPU compared with itself would agree: nothing is run there, and the jobs go to whoever sees a device."""
+        results, tools = self._tools.results, self._tools
+        assert tools.gpu is not None
+        tools.condemn(f"torch sees no CUDA device in the sandbox, though {tools.gpu.uuid} was lent to it")
+        for claim in self._claims.values():
+            if tools.held.holds(claim):
+                tools.end(claim, partial(results.returned, claim, "its worker's device can't be seen in the sandbox"))
+
     def _job(self, claim: Claim) -> BatchJob:
         plan = self._work.plans[claim.job_id]
         declared = plan.declared
@@ -146,6 +166,14 @@ class _Run:
     def _is_guessed(self, claim: Claim) -> bool:
         declared = self._work.plans[claim.job_id].declared
         return declared is not None and declared.get("guessed") is True
+
+
+def _told(claim: Claim, result: CheckInfo) -> CheckInfo:
+    """Why a check that compares devices did not, where that was for want of a worker with one."""
+    if claim.device_class != ABSENT_CLASS or result.verdict != "skipped" or "left_out" in result.evidence:
+        return result
+    evidence = {**result.evidence, "cause": NO_DEVICE}
+    return result.model_copy(update={"summary": f"{NO_DEVICE}: {result.summary}", "evidence": evidence})
 
 
 def _lose(claim: Claim, reason: str, tools: Tools) -> None:
