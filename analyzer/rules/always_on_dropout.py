@@ -43,7 +43,7 @@ class DropoutWithoutTrainingFlag(Rule):
     name = "dropout-without-training-flag"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "eval_side_effects")
     fix = FixSafety.UNSAFE
     triggers = ("dropout",)
     documentation = Documentation(
@@ -275,7 +275,7 @@ class LayerBuiltInForward(Rule):
     name = "layer-built-in-forward"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "eval_side_effects")
     triggers = ("forward",)
     documentation = Documentation(
         what_it_does=(

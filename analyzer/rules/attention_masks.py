@@ -35,7 +35,7 @@ class MaskTiledOverHeads(Rule):
     name = "mask-tiled-over-heads"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     fix = FixSafety.UNSAFE
     triggers = ("attn_mask", "src_mask", "tgt_mask", "memory_mask", "MultiheadAttention", "Transformer")
     documentation = Documentation(
@@ -180,7 +180,7 @@ class MaskBatchMeetsHeads(Rule):
     name = "mask-batch-meets-heads"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     fix = FixSafety.UNSAFE
     triggers = ("masked_fill", "where", "scaled_dot_product_attention")
     documentation = Documentation(

@@ -293,7 +293,7 @@ class TensorOnContext(Rule):
     name = "tensor-on-context"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradcheck", "finding_search")
+    settled_by = ("gradcheck", "finding_search", "memory")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = ("Function",)

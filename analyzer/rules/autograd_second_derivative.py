@@ -53,7 +53,7 @@ class BackwardLeavesGraph(Rule):
     name = "backward-leaves-graph"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradgradcheck",)
+    settled_by = ("gradgradcheck", "hvp")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("Function",)
@@ -333,7 +333,7 @@ class IntermediateOnContext(Rule):
     name = "intermediate-on-context"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradgradcheck",)
+    settled_by = ("gradgradcheck", "hvp")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("Function",)

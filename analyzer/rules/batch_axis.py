@@ -57,7 +57,7 @@ class HiddenStateView(Rule):
     name = "hidden-state-view"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     fix = FixSafety.UNSAFE
     triggers = ("GRU", "LSTM", "RNN")
     documentation = Documentation(
@@ -222,7 +222,7 @@ class SequenceAxisTakenForBatch(Rule):
     name = "sequence-axis-confused"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     triggers = ("GRU", "LSTM", "RNN", "Transformer", "MultiheadAttention")
     documentation = Documentation(
         what_it_does=(
@@ -455,7 +455,7 @@ class ViewSwapsAxes(Rule):
     name = "view-swaps-axes"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     triggers = ("view", "reshape")
     documentation = Documentation(
         what_it_does=(

@@ -34,7 +34,7 @@ class ScaledByBatchExtreme(Rule):
     name = "scaled-by-batch"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     triggers = (".max(", ".min(", ".mean()", ".std(")
     documentation = Documentation(
         what_it_does=(
@@ -168,7 +168,7 @@ class WeightsOfAnotherAxis(Rule):
     name = "weights-of-another-axis"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     fix = FixSafety.UNSAFE
     triggers = ("oftmax",)
     documentation = Documentation(

@@ -230,7 +230,7 @@ class RetainedGraph(Rule):
     name = "retained-graph"
     severity = Severity.NOTE
     confidence = Confidence.MEDIUM
-    settled_by = ("memory",)
+    settled_by = ("memory", "training_step")
     triggers = ("retain_graph",)
     documentation = Documentation(
         what_it_does=(
@@ -312,7 +312,7 @@ class StateCarriedOver(Rule):
     name = "state-carried-with-graph"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("memory", "gradient_flow")
+    settled_by = ("memory", "training_step")
     triggers = ("backward", "parameters(")
     documentation = Documentation(
         what_it_does=(

@@ -34,7 +34,7 @@ class StateWithHistory(Rule):
     name = "state-keeps-its-history"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "memory")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     documentation = Documentation(
@@ -190,7 +190,7 @@ class GraphFromInit(Rule):
     name = "graph-from-init"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "memory")
     torch_versions = "2.13"
     documentation = Documentation(
         what_it_does=(

@@ -32,7 +32,7 @@ class RecomputedWithOtherRandomNumbers(Rule):
     name = "recomputed-with-other-random-numbers"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "checkpoint_equivalence")
     triggers = ("enable_grad",)
     documentation = Documentation(
         what_it_does=(

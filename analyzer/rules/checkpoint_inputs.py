@@ -22,7 +22,7 @@ class CheckpointInputChanged(Rule):
     name = "checkpoint-input-changed"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "checkpoint_equivalence")
     torch_versions = "2.13"
     triggers = ("checkpoint(", "checkpoint_sequential(")
     documentation = Documentation(
@@ -188,7 +188,7 @@ class LateBinding(Rule):
     name = "checkpoint-late-binding"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "checkpoint_equivalence")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = ("checkpoint(", "checkpoint_sequential(")

@@ -48,7 +48,7 @@ class RandomStateNotKept(Rule):
     name = "checkpoint-random-state"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "checkpoint_equivalence")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = ("checkpoint(", "checkpoint_sequential(")
@@ -188,7 +188,7 @@ class StateChangedInCheckpoint(Rule):
     name = "state-changed-in-checkpoint"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "checkpoint_equivalence")
     torch_versions = "2.13"
     triggers = ("checkpoint(", "checkpoint_sequential(")
     documentation = Documentation(

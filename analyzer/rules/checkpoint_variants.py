@@ -22,7 +22,7 @@ class CheckpointVariant(Rule):
     name = "checkpoint-variant-not-chosen"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "checkpoint_equivalence")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("checkpoint(", "checkpoint_sequential(")
@@ -89,7 +89,7 @@ class ReentrantWithoutGradient(Rule):
     name = "reentrant-without-gradient"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "checkpoint_equivalence")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("checkpoint(", "checkpoint_sequential(")

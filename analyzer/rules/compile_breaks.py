@@ -37,7 +37,7 @@ class _GraphBreak(Rule):
 
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("compile_equivalence",)
+    settled_by = ("compile_equivalence", "finding_search")
     torch_versions = "2.13"
     captured_whole: ClassVar[bool] = False
 

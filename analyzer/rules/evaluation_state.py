@@ -54,7 +54,7 @@ class StatisticsMoveInEvaluation(Rule):
     name = "statistics-move-in-evaluation"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "eval_side_effects")
     triggers = ("register_buffer",)
     documentation = Documentation(
         what_it_does=(
@@ -159,7 +159,7 @@ class NoiseInEvaluation(Rule):
     name = "noise-in-evaluation"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "eval_side_effects")
     triggers = ("rand", "bernoulli", "normal_", "uniform_")
     documentation = Documentation(
         what_it_does=(
@@ -315,7 +315,7 @@ class FixedNormMode(Rule):
     name = "fixed-norm-mode"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "eval_side_effects", "batch_consistency")
     fix = FixSafety.UNSAFE
     triggers = ("batch_norm(",)
     documentation = Documentation(

@@ -42,7 +42,7 @@ class MissingZeroGrad(Rule):
     name = "missing-zero-grad"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("accumulation_equivalence",)
+    settled_by = ("accumulation_equivalence", "training_step")
     fix = FixSafety.UNSAFE
     triggers = (".step(",)
     documentation = Documentation(
@@ -258,7 +258,7 @@ class ClearedBetweenAccumulatedBatches(Rule):
     name = "zero-grad-outside-accumulation"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("accumulation_equivalence",)
+    settled_by = ("accumulation_equivalence", "training_step")
     fix = FixSafety.UNSAFE
     triggers = ("zero_grad",)
     documentation = Documentation(
@@ -404,7 +404,7 @@ class ClearedBeforeStep(Rule):
     name = "zero-grad-before-step"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("accumulation_equivalence", "gradient_flow")
+    settled_by = ("training_step", "accumulation_equivalence")
     triggers = ("zero_grad",)
     documentation = Documentation(
         what_it_does=(

@@ -33,7 +33,7 @@ class ClippedWithoutEffect(Rule):
     name = "clip-without-effect"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("accumulation_equivalence",)
+    settled_by = ("training_step",)
     fix = FixSafety.UNSAFE
     triggers = _TRIGGERS
     documentation = Documentation(
@@ -164,7 +164,7 @@ class ClippedWhileScaled(Rule):
     name = "clip-before-unscale"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("accumulation_equivalence", "autocast")
+    settled_by = ("training_step",)
     fix = FixSafety.UNSAFE
     triggers = _TRIGGERS
     documentation = Documentation(

@@ -63,7 +63,7 @@ class CopyWithoutHistory(Rule):
     name = "tensor-copied-without-history"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck", "finding_search")
+    settled_by = ("gradcheck", "finding_search", "gradient_flow")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("torch.tensor(", "Parameter(", "as_tensor(", "Tensor(", "tensor(")
@@ -157,7 +157,7 @@ class LeavesTheGraph(Rule):
     name = "gradient-leaves-the-graph"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradcheck", "finding_search")
+    settled_by = ("gradcheck", "finding_search", "gradient_flow")
     torch_versions = "2.13"
     triggers = (
         *(".item(", "float(", "int(", "round(", ".numpy(", ".tolist(", ".detach(", ".data", "no_grad", "math.", "np."),
@@ -321,7 +321,7 @@ class SteplessOperation(Rule):
     name = "gradient-ends-in-a-decision"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradcheck", "finding_search")
+    settled_by = ("gradcheck", "finding_search", "gradient_flow")
     torch_versions = "2.13"
     triggers = (
         *("argmax", "argmin", ".int()", ".long()", "round", "floor", "ceil", "sign", "one_hot", "argsort", "bool"),

@@ -464,7 +464,7 @@ class GlobalSwitch(Rule):
     name = "global-switch-in-module"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare",)
+    settled_by = ("device_compare", "eval_side_effects")
     triggers = (
         "torch.backends",
         "set_float32",

@@ -37,7 +37,7 @@ class ImplicitDimension(Rule):
     name = "implicit-dimension"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "batch_consistency")
     fix = FixSafety.UNSAFE
     triggers = ("oftmax", "oftmin", "squeeze()", ".squeeze(")
     documentation = Documentation(

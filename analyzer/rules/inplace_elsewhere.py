@@ -125,7 +125,7 @@ class ArgumentChanged(Rule):
     name = "argument-changed-in-place"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("gradcheck", "finding_search")
+    settled_by = ("gradcheck", "finding_search", "eval_side_effects")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     documentation = Documentation(

@@ -36,7 +36,7 @@ class WeightsKeptByReference(Rule):
     name = "weights-kept-by-reference"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("state_dict",)
+    settled_by = ()
     fix = FixSafety.SAFE
     triggers = ("state_dict", "parameters")
     documentation = Documentation(

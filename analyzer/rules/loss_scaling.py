@@ -185,7 +185,7 @@ class HalfWiredScaler(Rule):
     name = "half-wired-scaler"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("accumulation_equivalence", "autocast")
+    settled_by = ("training_step",)
     fix = FixSafety.UNSAFE
     triggers = ("scaler", "GradScaler")
     documentation = Documentation(

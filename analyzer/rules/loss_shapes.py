@@ -34,7 +34,7 @@ class LossShapesBroadcast(Rule):
     name = "loss-shapes-broadcast"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "training_step")
     fix = FixSafety.UNSAFE
     triggers = (
         "mse_loss",

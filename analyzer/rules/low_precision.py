@@ -47,7 +47,7 @@ class FillBeyondHalf(Rule):
     name = "fill-beyond-half-precision"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "autocast")
     fix = FixSafety.UNSAFE
     triggers = ("masked_fill", "full_like", "fill_", "half", "float16")
     documentation = Documentation(
@@ -382,7 +382,7 @@ class OverflowInHalf(Rule):
     name = "overflow-in-half-precision"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "autocast")
     triggers = ("half", "float16", ".float()", "float32")
     documentation = Documentation(
         what_it_does=(

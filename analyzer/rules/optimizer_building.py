@@ -60,7 +60,7 @@ class OptimizerBuiltEarly(Rule):
     name = "optimizer-built-early"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("gradient_flow", "device_compare")
+    settled_by = ()
     fix = FixSafety.UNSAFE
     triggers = ("optim",)
     documentation = Documentation(

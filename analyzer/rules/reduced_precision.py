@@ -132,7 +132,7 @@ class AutocastMisuse(Rule):
     name = "autocast-misuse"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("autocast",)
+    settled_by = ()
     triggers = ("autocast",)
     documentation = Documentation(
         what_it_does=(

@@ -28,7 +28,7 @@ class ScheduleOutOfStep(Rule):
     name = "scheduler-out-of-step"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ()
+    settled_by = ("training_step",)
     fix = FixSafety.UNSAFE
     triggers = (".step(",)
     documentation = Documentation(

@@ -78,7 +78,7 @@ class WrongStraightThrough(Rule):
     name = "wrong-straight-through"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("gradcheck", "finding_search")
+    settled_by = ("gradcheck", "finding_search", "gradient_flow")
     torch_versions = "2.13"
     fix = FixSafety.SAFE
     triggers = (".detach()", "round", "sign", "floor", "one_hot")

@@ -37,7 +37,7 @@ class EvaluationRecordsGradients(Rule):
     name = "evaluation-records-gradients"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("memory",)
+    settled_by = ()
     triggers = (".eval()", ".train(False)")
     documentation = Documentation(
         what_it_does=(

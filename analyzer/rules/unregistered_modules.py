@@ -36,7 +36,7 @@ class UnregisteredModules(Rule):
     name = "unregistered-parameters"
     severity = Severity.ERROR
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "state_dict")
     torch_versions = "2.13"
     fix = FixSafety.UNSAFE
     triggers = ("Module",)

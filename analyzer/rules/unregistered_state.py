@@ -46,7 +46,7 @@ class UnregisteredTensor(Rule):
     name = "unregistered-tensor"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("device_compare", "finding_search")
+    settled_by = ("device_compare", "finding_search", "state_dict")
     fix = FixSafety.SAFE
     triggers = tuple(f"{name}(" for name in FACTORIES)
     documentation = Documentation(
@@ -671,7 +671,7 @@ class FlagOutsideStateDict(Rule):
     name = "flag-outside-state-dict"
     severity = Severity.WARNING
     confidence = Confidence.MEDIUM
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "state_dict")
     triggers = ("= False", "= 0", "= True")
     documentation = Documentation(
         what_it_does=(

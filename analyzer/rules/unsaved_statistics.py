@@ -30,7 +30,7 @@ class StatisticNotSaved(Rule):
     name = "statistic-not-saved"
     severity = Severity.WARNING
     confidence = Confidence.HIGH
-    settled_by = ("finding_search",)
+    settled_by = ("finding_search", "state_dict")
     fix = FixSafety.UNSAFE
     triggers = ("persistent",)
     documentation = Documentation(

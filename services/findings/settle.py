@@ -8,13 +8,14 @@ came of it is taken at its word for that finding. Pure: no clock, no storage, no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from analyzer.findings import Finding
 from services.checks.plan import CHECKS
-from services.findings.aims import AIMS
+from services.findings.aims import AIMS, PRECISE
+from services.findings.faults import further
 from services.findings.model import SettledFinding, Settlement, TargetResult
 from services.findings.searches import Search, SearchOutcome, searches
 from services.findings.spans import Spans
@@ -67,9 +68,10 @@ class _Index:
             (item.target.declaration.path, item.target.declaration.line, item.target.declaration.end_line, item)
             for item in exercised
         )
+        everything = [other for run in runs for other in (run, *_further(run))]
         self._failures = _by_path(
             (run.check.path, run.check.line, run.check.line, (number, run))
-            for number, run in enumerate(runs)
+            for number, run in enumerate(everything)
             if run.check.verdict == "fail" and run.check.path is not None and run.check.line is not None
         )
         self._searches: dict[str, list[_Run]] = {}
@@ -101,7 +103,9 @@ class _Index:
             return True
         if check.path is None or check.line is None or (check.path, check.line) == (declaration.path, declaration.line):
             return False  # no place, or that of the class itself, which stands for no better one
-        if check.path != declaration.path or not declaration.line <= check.line <= declaration.end_line:
+        if check.check in PRECISE or check.path != declaration.path:
+            return True
+        if not declaration.line <= check.line <= declaration.end_line:
             return True
         return any(other is not finding for other in self._explaining_of(run).at_the_place)
 
@@ -121,6 +125,12 @@ class _Index:
                 len(_explaining(check, () if around is None else around.beginning(first, last))),
             )
         return self._explaining[run]
+
+
+def _further(run: _Run) -> Iterator[_Run]:
+    if run.check.verdict == "fail":
+        for check in further(run.check):
+            yield _Run(run.target, check, run.searches)
 
 
 def _explaining(check: CheckInfo, findings: Iterable[Finding]) -> tuple[Finding, ...]:

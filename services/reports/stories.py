@@ -1,7 +1,7 @@
 """One fault, one entry, in formats that list findings and failing checks side by side. Pure.
 
-A failing check that belongs to a rule's finding is told there; a finding that comes from a check alone is told by the
-failing check, which has more to show: cause, numbers and a script.
+A failing check that belongs to a rule's finding is told there; a finding that comes from checks alone is told by the
+first of them that failed, which has more to show: cause, numbers and a script.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ def rule_findings(report: Report) -> list[FindingInfo]:
 
 
 def untold_failures(report: Report) -> list[tuple[TargetInfo, CheckInfo]]:
-    """The failing checks that belong to no rule's finding, in the order of the report."""
+    """The failing checks that belong to no rule's finding and tell of no fault that another one has told.
+
+    In the order of the report.
+    """
     told = {key for finding in rule_findings(report) for key in _told(finding)}
+    own = {key for finding in report.findings for key in _told(finding) if key[1] == finding.rule}
+    told |= {key for finding in report.findings for key in _told(finding) if key[1] != finding.rule} - own
     return [
         (target, check)
         for target in report.targets

@@ -69,7 +69,12 @@ def _placed(context: CheckContext, missing: NoDevice) -> CheckResult:
     if not seen.faults:
         return CheckResult("skipped", f"{missing.why}: {_remark(seen)}", device=missing.label, evidence=evidence)
     first = seen.faults[0]
-    places = [f"{fault.path}:{fault.line} {fault.cause}" for fault in seen.faults]
+    evidence["places"] = [f"{fault.path}:{fault.line} {fault.cause}" for fault in seen.faults]
+    if len(seen.faults) > 1:
+        evidence["also"] = [
+            {"cause": other.cause, "text": other.text, "path": other.path, "line": other.line}
+            for other in seen.faults[1:]
+        ]
     return CheckResult(
         "fail",
         first.text,
@@ -77,7 +82,7 @@ def _placed(context: CheckContext, missing: NoDevice) -> CheckResult:
         diagnosis=Diagnosis(first.cause, first.text, {"met": first.met}),
         path=first.path,
         line=first.line,
-        evidence={**evidence, "places": places},
+        evidence=evidence,
     )
 
 

@@ -30,10 +30,11 @@ def located(result: CheckResult, source_root: Path) -> CheckResult:
 
 
 def _with_source(record: Any, source_root: Path) -> Any:
-    birth = record.get("birth") if isinstance(record, Mapping) else None
-    if not isinstance(birth, Mapping):
+    if not isinstance(record, Mapping):
         return record
-    source = _source(source_root, birth.get("path"), birth.get("line"))
+    birth = record.get("birth")
+    place = birth if isinstance(birth, Mapping) else record
+    source = _source(source_root, place.get("path"), place.get("line"))
     return record if source is None else {**record, "source": source}
 
 

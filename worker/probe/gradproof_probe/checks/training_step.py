@@ -206,8 +206,9 @@ class _Trial:
         target = self._context.resolved.target
         if len(found) > 1:
             self._evidence["also"] = [
-                {"cause": other.cause, "text": other.text, "line": None if other.place is None else other.place.line}
+                {"cause": other.cause, "text": other.text, "path": other.place.path, "line": other.place.line}
                 for other in found[1:]
+                if other.place is not None
             ]
         return Answer("fail", first.cause, first.text, first.place, first.numbers).result(target, self._evidence)
 
