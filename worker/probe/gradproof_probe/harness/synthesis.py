@@ -16,6 +16,7 @@ import torch
 
 from gradproof_probe.harness.call_search import FALLBACKS, TRIAL_S, CallSearch, Found, Search, Start
 from gradproof_probe.harness.constructors import Candidate, Constructors, is_too_large
+from gradproof_probe.harness.lightening import lightened
 from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, construct, make_inputs
 from gradproof_probe.harness.refusals import needs_files, refusal
 from gradproof_probe.harness.training_calls import ranks_recipe, training_recipe
@@ -55,6 +56,7 @@ def find_recipe(
         if among_ranks is None:
             raise
         return among_ranks
+    recipe = lightened(resolved, recipe, seed=seed, deadline=deadline)
     found(recipe)
     return validate(resolved, recipe, seed=seed, deadline=deadline, routes=search.routes)
 
