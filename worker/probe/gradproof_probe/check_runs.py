@@ -113,6 +113,7 @@ class CheckRuns:
             inductor_s=self._budget.inductor_s,
             tolerances=self._request.tolerances,
             hypotheses=self._entry.hypotheses,
+            device_memory=self._request.device_memory,
         )
         try:
             known = find_check(check)

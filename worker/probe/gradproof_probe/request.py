@@ -99,6 +99,7 @@ class Request:
     tolerances: Mapping[str, float]
     batch: tuple[Entry, ...] = field(default_factory=tuple)
     mine: Mine | None = None
+    device_memory: int = 0  # bytes of a CUDA device that a check may take; 0: no bound
 
 
 def read_request(path: Path) -> Request:
@@ -130,6 +131,7 @@ def parse_request(value: Any) -> Request:
         tolerances={str(k): float(v) for k, v in _mapping(request.get("tolerances", {}), "tolerances").items()},
         batch=tuple(_entry(item, f"batch[{index}]") for index, item in enumerate(batch)),
         mine=None if mine is None else _mine(_mapping(mine, "mine")),
+        device_memory=_integer(request, "device_memory", 0),
     )
 
 

@@ -86,6 +86,7 @@ class CheckContext:
     tolerances: Mapping[str, float] = field(default_factory=dict)
     # What static findings suspect inside the target: `rule`, `fingerprint`, `path`, `line` and what the rule adds.
     hypotheses: tuple[Mapping[str, Any], ...] = ()
+    device_memory: int = 0  # bytes of a CUDA device that the check may take; 0: no bound
 
 
 class Check(ABC):

@@ -19,6 +19,7 @@ from gradproof_probe.checks.base import CheckContext, CheckResult, Diagnosis, Ve
 from gradproof_probe.devices.choices import Choice, Choices, Flip, first_flip
 from gradproof_probe.devices.device import Device
 from gradproof_probe.devices.errors import Judged, judged
+from gradproof_probe.devices.memory import is_out_of_memory, ran_out
 from gradproof_probe.devices.operations import EXPLAINED, Divergence, Layers, Operations
 from gradproof_probe.devices.paths import CallPath, Fork, fork
 from gradproof_probe.devices.placement import faults_of
@@ -69,6 +70,17 @@ class Comparison:
         self._set_in_call: dict[str, Any] = {}
 
     def run(self) -> CheckResult:
+        try:
+            result = self._compared()
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return self._out_of_memory(describe_error(error, 300))
+        if result.verdict == "fail" and ran_out(self._device.kind):
+            return self._out_of_memory(f"the code caught that and went on, and then {result.summary}")
+        return result
+
+    def _compared(self) -> CheckResult:
         set_at_import = unusual()
         if set_at_import:
             self._evidence["settings_at_import"] = set_at_import
@@ -317,8 +329,8 @@ class Comparison:
         label = self._device.label
         text = f"on {label} alone it raises {describe_error(error, 300)}"
         place = innermost(error.__traceback__, self._context.source_root)
-        if "out of memory" in str(error):
-            return self._said("error", "out_of_memory", text)
+        if is_out_of_memory(error):
+            return self._out_of_memory(text)
         fault = self._stray()
         if fault is not None:
             path_line = Place(fault.path, fault.line)
@@ -326,6 +338,12 @@ class Comparison:
         if place is None or label == "simulated":
             return self._said("inconclusive", "device_raises", text, place)
         return self._said("fail", "device_raises", text, place)
+
+    def _out_of_memory(self, text: str) -> CheckResult:
+        """Another device, or smaller sizes, would have done: nothing is known about the code."""
+        limit = self._context.device_memory
+        allowed = f" (a check may take {limit / 2**30:.3g} GiB of it)" if limit else ""
+        return self._said("error", "out_of_memory", f"the memory of the device does not suffice{allowed}: {text}")
 
     def _stray(self) -> Any:
         """What the call met on another device than its own, if that is a fault."""

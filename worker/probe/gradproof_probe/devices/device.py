@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from gradproof_probe import simulated_device
+from gradproof_probe.devices.memory import bound_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class NoDevice:
     why: str
 
 
-def find_device(asked: str) -> Device | NoDevice:
+def find_device(asked: str, memory: int = 0) -> Device | NoDevice:
+    """`memory` bounds what this process may take of a CUDA device, in bytes."""
     if asked == "cpu":
         return NoDevice("cpu", "this run has no device to compare the CPU with")
     if asked == "sim":
@@ -42,4 +44,5 @@ def find_device(asked: str) -> Device | NoDevice:
         return Device(simulated_device.DEVICE, "simulated")
     if not torch.cuda.is_available():
         return NoDevice("cuda", "no CUDA device is visible to this process")
+    bound_memory(memory)
     return Device("cuda", "cuda")
