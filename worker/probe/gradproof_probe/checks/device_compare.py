@@ -46,8 +46,8 @@ class DeviceCompare(Check):
             "device from a generator of the CPU. A device that was chosen as an argument, CPU indices and tensors "
             "without dimensions are no faults, and in a file that speaks of no device, factories and NumPy are only "
             "noted. Without a device and without such a fault the result is `skipped`. A "
-            "run in which nothing was seen on the device is `inconclusive`. Memory of the device that does not suffice is "
-            "an `error` of the surroundings, also where the code catches it and goes on: it says nothing about the code."
+            "run in which nothing was seen on the device is `inconclusive`. Memory of the device that does not "
+            "suffice is an `error`, also where the code catches that and goes on: it says nothing about the code."
         ),
     )
 
