@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +42,8 @@ from services.settings import Settings
 from services.snapshots.model import Snapshot, SourceTree
 from services.snapshots.store import SnapshotStore
 from services.version import version
+from worker.devices import Gpu
+from worker.devices.lending import borrowed
 from worker.environments import layer_for
 from worker.execution import (
     Batch,
@@ -105,8 +107,8 @@ class LocalAnalysis:
     ) -> LocalAnalysis:  # fmt: skip
         """Analyse a tree.
 
-        Raises `SandboxUnavailableError` when code is to be run and can't be confined, and whatever the configuration
-        of the repository is refused with.
+        Raises `SandboxUnavailableError` when code is to be run and can't be confined, `DeviceBusyError` when it is to
+        be run on a GPU and all are in use, and whatever the configuration of the repository is refused with.
         """
         created = datetime.now(UTC)
         launcher = None if options.analysis.static_only else open_sandbox(settings)
@@ -123,7 +125,8 @@ class LocalAnalysis:
                 cancelled=cancelled,
             )
             if launcher is not None:
-                runs.run(launcher)
+                with borrowed(settings) if options.device == "cuda" else nullcontext() as gpu:
+                    runs.run(launcher, gpu)
             return cls(_report(snapshot, outcome, runs, options, created), tree)
 
 
@@ -192,13 +195,17 @@ class _Runs:
         self._calls: Mapping[str, Sequence[Call]] = {}
         self._until: float | None = None
         self._layer: Path | None = None
+        self._gpu: Gpu | None = None
+        # A GPU is for one sandbox at a time.
+        self._at_once = 1 if options.device == "cuda" else settings.concurrency
         self.environment: EnvironmentInfo | None = None
         self.examples: tuple[ExampleInfo, ...] = ()
         self.examples_reason: str | None = None
         self.outcomes: list[BatchOutcome] = []
 
-    def run(self, launcher: Launcher) -> None:
+    def run(self, launcher: Launcher, gpu: Gpu | None = None) -> None:
         """Run every target; jobs that a dying sandbox never began are run again in a fresh one."""
+        self._gpu = gpu
         pending = self._pending()
         if pending:
             self._build_environment()
@@ -211,7 +218,7 @@ class _Runs:
         for _ in range(_MAXIMUM_ROUNDS):
             if not pending or self._cancelled():
                 break
-            with ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="batch") as pool:
+            with ThreadPoolExecutor(self._at_once, thread_name_prefix="batch") as pool:
                 try:
                     lost = list(pool.map(lambda batch: self._batch(launcher, batch), self._shares(pending)))
                 except BaseException:
@@ -337,7 +344,7 @@ class _Runs:
 
         Cut from the order of running, in which the targets of a file are neighbours.
         """
-        size = max(1, min(self._settings.target_batch, -(-len(jobs) // self._settings.concurrency)))
+        size = max(1, min(self._settings.target_batch, -(-len(jobs) // self._at_once)))
         return [tuple(jobs[start : start + size]) for start in range(0, len(jobs), size)]
 
     def _batch(self, launcher: Launcher, jobs: Sequence[str]) -> list[Unfinished]:
@@ -356,6 +363,7 @@ class _Runs:
             tolerances=self._outcome.tolerances,
             seconds_left=None if self._until is None else self._until - time.monotonic(),
             layer=self._layer,
+            gpu=self._gpu,
         )
         outcome = run_batch(
             batch, launcher=launcher, settings=self._settings, on_message=self._hear, cancelled=self._cancelled
