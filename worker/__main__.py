@@ -1,4 +1,7 @@
-"""`python -m worker cpu,control`: a worker without the command line's conveniences, as tests and supervisors use it."""
+"""A worker without the command line's conveniences, as tests and supervisors use it.
+
+`python -m worker cpu,control`, or with a device: `python -m worker gpu.cuda cuda:1`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from worker.celery_app import run_worker
 
 
 def main() -> int:
-    """Serve the queues named in the first argument, separated by commas."""
+    """Serve the queues named in the first argument, separated by commas; the second may name a device."""
     try:
-        return run_worker(read_settings(), sys.argv[1].split(","))
+        return run_worker(read_settings(), sys.argv[1].split(","), device=next(iter(sys.argv[2:]), None))
     except ValidationError as error:
         for problem in error.errors(include_url=False, include_input=False):
             name = "_".join(str(part) for part in problem["loc"][:1]).upper()

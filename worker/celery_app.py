@@ -22,6 +22,7 @@ from services.database import Database
 from services.database.migrate import require_current
 from services.jobs.broker import build_broker, queue_names
 from services.jobs.doorbell import Doorbell
+from services.jobs.model import needs_a_device
 from services.logs import configure_logging
 from services.problems import BadInputError
 from services.settings import Settings
@@ -38,16 +39,29 @@ class UnknownQueueError(BadInputError):
     title = "There is no such queue"
 
 
-def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | None = None) -> int:
+class DeviceWithoutQueueError(BadInputError):
+    """A worker was given a device and no queue whose jobs need one."""
+
+    code = "device-without-queue"
+    title = "No queue of this worker needs a device"
+
+
+def run_worker(
+    settings: Settings, queues: Sequence[str], *, concurrency: int | None = None, device: str | None = None
+) -> int:
     """Serve `queues` until a signal comes; returns the exit code. `concurrency`: default from the settings.
 
-    Raises `UnknownQueueError` for a queue that the settings do not have, `SchemaOutdatedError` before migration,
-    `DatabaseUnavailableError` without a database. A broker that is away is waited for.
+    `device` names the GPU for queues that need one (`worker.devices.inventory.chosen`); None: any that is free.
+    Raises `UnknownQueueError` for a queue that the settings do not have, `DeviceWithoutQueueError` for a device that
+    no queue needs, `SchemaOutdatedError` before migration, `DatabaseUnavailableError` without a database. A broker that
+    is away is waited for, and so is a device.
     """
     known = queue_names(settings)
     for queue in queues:
         if queue not in known:
             raise UnknownQueueError(f"there is no queue {queue!r}: there are {', '.join(known)}", queue=queue)
+    if device is not None and not any(needs_a_device(queue) for queue in queues):
+        raise DeviceWithoutQueueError(f"{device} is for a queue gpu.<class>: this worker serves {', '.join(queues)}")
     configure_logging()
     # Celery warns whoever runs it as root; mode R of the sandbox wants a root that drops its rights for each job.
     warnings.filterwarnings("ignore", category=SecurityWarning)
@@ -55,7 +69,7 @@ def run_worker(settings: Settings, queues: Sequence[str], *, concurrency: int | 
     app = build_broker(settings)
     doorbell = Doorbell.open(settings)
     database = Database.open(settings, doorbell.ring)
-    runner = Runner(settings, database, queues)
+    runner = Runner(settings, database, queues, device)
     register(app, runner, frozenset(queues))
 
     asked_to_stop = threading.Event()

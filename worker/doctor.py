@@ -29,6 +29,9 @@ from services.database.migrate import require_current
 from services.jobs.broker import build_broker
 from services.problems import GradproofError
 from services.settings import Settings
+from worker.devices import InventoryError, read_inventory
+from worker.devices.lease import holder, lock_directory
+from worker.devices.leftovers import in_use
 from worker.environments.build import uv_executable
 from worker.sandbox import Capability, detect
 from worker.sandbox.bubblewrap import HOW_TO_GET_IT, SYSTEM_PATH, numbers
@@ -89,6 +92,7 @@ def examine(settings: Settings, python: Path | None = None) -> list[DoctorLine]:
         *_sandbox(settings),
         _compiler(),
         _devices(settings, torch),
+        *_gpus(settings),
         _database(settings),
         _broker(settings),
         _git(),
@@ -216,6 +220,32 @@ def _devices(settings: Settings, answer: dict[str, Any]) -> DoctorLine:
             "start the workers of these classes on a machine that has the device",
         )  # fmt: skip
     return DoctorLine("devices", State.OK, "cpu; no CUDA device, so comparisons between devices are skipped")
+
+
+def _gpus(settings: Settings) -> Iterator[DoctorLine]:
+    """A line for each GPU: who holds it, and whether anybody could be given it."""
+    try:
+        gpus = read_inventory(settings.nvidia_smi)
+    except InventoryError as error:
+        if settings.gpu_classes or any(Path("/dev").glob("nvidia[0-9]*")):
+            yield DoctorLine(
+                "devices: nvidia-smi", State.MISSING, error.message,
+                "install the driver's tools (in a container: the capability `utility`), or set GRADPROOF_NVIDIA_SMI",
+            )  # fmt: skip
+        return
+    locks = lock_directory(settings.device_locks)
+    for gpu in gpus:
+        name = f"devices: cuda:{gpu.index}"
+        detail = f"{gpu.name}, {gpu.uuid}, {gpu.used / _GIB:.1f} of {gpu.memory / _GIB:.0f} GiB in use"
+        held = holder(gpu.uuid, locks)
+        if gpu.unusable:
+            yield DoctorLine(name, State.WARNING, f"{detail}; {gpu.unusable}", "switch MIG off for it")
+        elif held is not None:
+            yield DoctorLine(name, State.OK, f"{detail}; held by process {held or 'unknown'}")
+        elif said := in_use(gpu):
+            yield DoctorLine(name, State.WARNING, f"{detail}; {said}", "no worker takes it before that has ended")
+        else:
+            yield DoctorLine(name, State.OK, f"{detail}; free")
 
 
 def _database(settings: Settings) -> DoctorLine:

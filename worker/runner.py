@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TypeVar
 
@@ -25,12 +26,14 @@ from services.database import Database, new_id
 from services.database.base import utc_now
 from services.jobs import repository as jobs_repository
 from services.jobs.errors import LeaseLostError
-from services.jobs.model import CONTROL_QUEUE, Claim
+from services.jobs.model import CONTROL_QUEUE, Claim, needs_a_device
 from services.jobs.models import JobKind
-from services.jobs.service import JobService
+from services.jobs.service import DeviceLeases, JobService
 from services.problems import GradproofError
 from services.settings import Settings
 from services.version import version
+from worker.devices import Gpu
+from worker.devices.duty import DeviceDuty
 from worker.examples import run_own_examples
 from worker.fetching import fetch_source
 from worker.held import HeldJobs
@@ -52,9 +55,11 @@ HANDLERS: Mapping[JobKind, Handler] = {
 
 
 class Runner:
-    """One worker process."""
+    """One worker process. `device` names the GPU for its queues that need one; None: any that is free."""
 
-    def __init__(self, settings: Settings, database: Database, queues: Sequence[str]) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, queues: Sequence[str], device: str | None = None
+    ) -> None:
         self.id = new_id()
         self._settings = settings
         self._database = database
@@ -65,6 +70,9 @@ class Runner:
         self._turns = itertools.count()
         self._started_at = utc_now()
         self._threads: list[threading.Thread] = []
+        self._duty: DeviceDuty | None = None
+        if any(needs_a_device(queue) for queue in queues):
+            self._duty = DeviceDuty(settings, DeviceLeases(database, settings, self.id), device)
         self._tools = Tools(
             settings=settings,
             results=WorkResults(database, settings),
@@ -74,6 +82,8 @@ class Runner:
 
     def start(self) -> None:
         """Begin to report in, to renew leases, and, in a control worker, to look after lost jobs."""
+        if self._duty is not None:
+            self._thread("device", partial(self._look_after, self._duty))
         self._thread("heartbeat", self._beat)
         if CONTROL_QUEUE in self._queues:
             self._thread("reconciler", self._reconcile)
@@ -86,6 +96,11 @@ class Runner:
         """Wait until the jobs are given back and the worker has said goodbye."""
         for thread in self._threads:
             thread.join()
+        if self._duty is not None:
+            try:
+                self._duty.close()
+            except Exception as error:  # noqa: BLE001 - then the lease of the device runs out
+                log.warning("device_not_given_up", error=f"{type(error).__name__}: {error}")
 
     def serve(self) -> int:
         """Work until all queues of this worker are empty; returns how many jobs were taken up.
@@ -94,29 +109,45 @@ class Runner:
         """
         taken = 0
         while not self._stop.is_set():
-            claims = self.take()
+            claims, gpu = self._take()
             if not claims:
                 break
             taken += len(claims)
             try:
-                self._run(claims)
+                self._run(claims, gpu)
             finally:
                 for claim in claims:
                     self._held.drop(claim.job_id)
+                if gpu is not None and self._duty is not None:
+                    self._duty.hand_back()
         return taken
 
     def take(self) -> tuple[Claim, ...]:
         """Claim what is to be done next, in whichever queue; empty if there is nothing.
 
         Control jobs go first, since they are short; the other queues take turns, so that a long line in one does not
-        keep the others waiting.
+        keep the others waiting. A job that needs a GPU is taken when it is there, fit and idle.
         """
+        claims, _ = self._take()
+        return claims
+
+    def _take(self) -> tuple[tuple[Claim, ...], Gpu | None]:
         for queue in self._order():
-            claims = self._patiently(partial(self._jobs.claim, queue, self.id, forget_results))
-            if claims:
+            gpu = None
+            if needs_a_device(queue):
+                gpu = None if self._duty is None else self._duty.lend()
+                if gpu is None:
+                    continue
+            claims: tuple[Claim, ...] = ()
+            try:
+                claims = self._patiently(partial(self._jobs.claim, queue, self.id, forget_results))
                 self._held.add(claims)
-                return claims
-        return ()
+            finally:
+                if not claims and gpu is not None and self._duty is not None:
+                    self._duty.hand_back(used=False)
+            if claims:
+                return claims, gpu
+        return (), None
 
     def _order(self) -> tuple[str, ...]:
         others = [queue for queue in self._queues if queue != CONTROL_QUEUE]
@@ -124,9 +155,12 @@ class Runner:
         first = (CONTROL_QUEUE,) if CONTROL_QUEUE in self._queues else ()
         return (*first, *others[turn:], *others[:turn])
 
-    def _run(self, claims: Sequence[Claim]) -> None:
+    def _run(self, claims: Sequence[Claim], gpu: Gpu | None) -> None:
+        tools = self._tools
+        if gpu is not None and self._duty is not None:
+            tools = replace(tools, gpu=gpu, condemn=self._duty.condemn)
         try:
-            HANDLERS[claims[0].kind](claims, self._tools)
+            HANDLERS[claims[0].kind](claims, tools)
         except Exception as error:
             log.exception("job_failed", jobs=[claim.job_id for claim in claims])
             for claim in claims:
@@ -162,7 +196,19 @@ class Runner:
                 break
         self._say_goodbye()
 
+    def _look_after(self, duty: DeviceDuty) -> None:
+        """In a thread of its own: nvidia-smi may take seconds, and leases don't wait."""
+        while not self._stop.is_set():
+            try:
+                duty.look()
+            except Exception as error:  # noqa: BLE001 - it is looked at again
+                log.warning("device_not_looked_at", error=f"{type(error).__name__}: {error}")
+            # Three heartbeats: a driver without persistence mode takes a second for an answer.
+            self._stop.wait(3 * self._settings.heartbeat.total_seconds())
+
     def _renew(self) -> None:
+        if self._duty is not None:
+            self._duty.renew()
         claims = self._held.claims()
         if not claims:
             return
@@ -180,6 +226,7 @@ class Runner:
                     "version": version(),
                     "queues": list(self._queues),
                     "devices": sorted({queue.removeprefix("gpu.") for queue in self._queues if queue != CONTROL_QUEUE}),
+                    "device": None if self._duty is None else asdict(self._duty.told),
                     "running": len(self._held.claims()),
                     "started_at": self._started_at,
                 },

@@ -13,6 +13,7 @@ from services.jobs.errors import LeaseLostError
 from services.jobs.model import Claim
 from services.settings import Settings
 from services.snapshots.store import SnapshotStore
+from worker.devices import Gpu
 from worker.held import HeldJobs
 from worker.patience import patiently
 
@@ -23,12 +24,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Settings, the way to report results, the book of held jobs, and whether the process is to stop."""
+    """Settings, the way to report results, the book of held jobs, and whether the process is to stop.
+
+    `gpu` is lent to this job alone, None where it needs none; `condemn` takes it out of service, with the reason.
+    """
 
     settings: Settings
     results: WorkResults
     held: HeldJobs
     stopping: Callable[[], bool]
+    gpu: Gpu | None = None
+    condemn: Callable[[str], None] = lambda _reason: None
 
     @property
     def store(self) -> SnapshotStore:

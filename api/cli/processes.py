@@ -6,6 +6,8 @@ import ipaddress
 import os
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import typer
@@ -14,6 +16,7 @@ from api.cli.console import say
 from api.cli.supervision import WorkerProcess
 from services.accounts import ensure_first_token, has_tokens
 from services.database.migrate import require_current, upgrade
+from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE, gpu_queue, needs_a_device
 from services.problems import BadInputError, SurroundingsError
 from services.settings import Settings, read_settings
 
@@ -74,8 +77,9 @@ def serve(
             typer.echo(f"Sign in here within ten minutes: {link}")
     else:
         _require_tokens(settings, host)
-    queues = ("control", "cpu", *(f"gpu.{name}" for name in settings.gpu_classes))
-    with WorkerProcess(queues, _environment(settings)):
+    with ExitStack() as workers:
+        for queues, device in _workers(settings):
+            workers.enter_context(WorkerProcess(queues, _environment(settings), device))
         typer.echo(f"Gradproof serves {address} with data in {settings.data_dir}; Ctrl-C stops it.")
         _serve_http(settings, listener)
 
@@ -97,12 +101,35 @@ def worker(
     concurrency: int | None = typer.Option(
         None, min=1, help="Jobs at a time; GRADPROOF_CONCURRENCY unless told otherwise."
     ),
+    device: str | None = typer.Option(
+        None, help="The GPU of a worker for gpu.<class>: cuda:1, as nvidia-smi counts, or a UUID. Else: any free one."
+    ),
 ) -> None:
     """A worker alone; settings come from the environment. SIGTERM gives its jobs back and ends it."""
     from worker.celery_app import run_worker  # noqa: PLC0415 - Celery takes half a second to import
 
     names = [name.strip() for name in queues.split(",") if name.strip()]
-    raise typer.Exit(run_worker(read_settings(), names, concurrency=concurrency))
+    raise typer.Exit(run_worker(read_settings(), names, concurrency=concurrency, device=device))
+
+
+def _workers(settings: Settings) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    """The queues of each worker of `serve`, and its device: one for what needs no GPU, and one for each GPU."""
+    from worker.devices import InventoryError, read_inventory, visible  # noqa: PLC0415 - few machines have any
+
+    queues = [gpu_queue(name) for name in settings.gpu_classes]
+    yield (CONTROL_QUEUE, CPU_QUEUE, *(queue for queue in queues if not needs_a_device(queue))), None
+    for_gpus = tuple(queue for queue in queues if needs_a_device(queue))
+    if not for_gpus:
+        return
+    try:
+        gpus = visible(read_inventory(settings.nvidia_smi))
+    except InventoryError as error:
+        say(f"No worker has a GPU: {error.message}.")
+        return
+    if not gpus:
+        say("No worker has a GPU: there is no CUDA device on this machine.")
+    for gpu in gpus:
+        yield for_gpus, gpu.uuid
 
 
 def _serve_http(settings: Settings, listener: socket.socket) -> None:

@@ -25,10 +25,10 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class WorkerProcess:
-    """A worker that is started again when it dies; a context manager."""
+    """A worker that is started again when it dies; a context manager. `device` names its GPU, if it is to have one."""
 
-    def __init__(self, queues: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._command = [sys.executable, "-m", "worker", ",".join(queues)]
+    def __init__(self, queues: Sequence[str], environment: Mapping[str, str], device: str | None = None) -> None:
+        self._command = [sys.executable, "-m", "worker", ",".join(queues), *([] if device is None else [device])]
         self._environment = dict(environment)
         self._stop = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
