@@ -126,6 +126,7 @@ READINESS = {
         {"name": "database", "ok": True, "detail": "postgresql"},
         {"name": "broker", "ok": True, "detail": "redis"},
         {"name": "reconciler", "ok": True, "detail": "the last round was 1.2 s ago"},
+        {"name": "devices", "ok": True, "detail": "2 of 2 workers for GPUs serve"},
     ],
 }
 METRICS = (

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from services.jobs.model import DeviceState
 from services.oversight import Figures
 
 
@@ -21,6 +22,7 @@ class _Collector:
     def collect(self) -> Iterable[Metric]:
         figures = self._figures
         yield from _queues(figures)
+        yield _devices(figures)
         jobs = GaugeMetricFamily("gradproof_jobs", "Jobs by kind and state.", labels=["kind", "state"])
         for (kind, state), number in sorted(figures.jobs.items()):
             jobs.add_metric([kind, state], number)
@@ -63,6 +65,20 @@ def _queues(figures: Figures) -> Iterable[Metric]:
         running.add_metric([depth.queue], depth.running)
         oldest.add_metric([depth.queue], depth.oldest_s or 0.0)
     yield from (waiting, running, oldest)
+
+
+def _devices(figures: Figures) -> Metric:
+    """One sample for each worker that is for GPUs: 1 while its device serves."""
+    serving = GaugeMetricFamily(
+        "gradproof_device_serving",
+        "Whether the GPU of a worker serves.",
+        labels=["device", "host", "queue", "state"],
+    )
+    for held in figures.devices:
+        for queue in held.queues:
+            labels = [held.device.id or "", held.host, queue, held.device.state.value]
+            serving.add_metric(labels, float(held.device.state is DeviceState.SERVING))
+    return serving
 
 
 def exposition(figures: Figures) -> bytes:

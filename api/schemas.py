@@ -201,7 +201,7 @@ class Health(BaseModel):
 
 
 class Component(BaseModel):
-    """One thing that the service needs."""
+    """One thing that the service needs; `devices` is not needed for being ready."""
 
     name: str
     ok: bool

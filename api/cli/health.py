@@ -44,7 +44,8 @@ def api(
 
 
 def worker() -> None:
-    """Ask the database whether a worker of this machine reported lately and is not idle beside waiting work."""
+    """Ask the database whether a worker of this machine reported lately, is not idle beside waiting work, and has
+    the GPU that it needs."""
     from services.jobs.health import require_healthy_workers  # noqa: PLC0415 - the database layer only when asked
 
     queues = require_healthy_workers(read_settings(), socket.gethostname())

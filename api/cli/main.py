@@ -32,6 +32,7 @@ _MODULES: Final = {
     "submission": ("submit",),
     "processes": ("serve", "api", "worker"),
     "machine": ("doctor",),
+    "status": ("status",),
     "health": ("health",),
     "administration": ("db", "token"),
 }

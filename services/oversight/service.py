@@ -13,7 +13,7 @@ from services.analyses.reconciler import LEASE
 from services.database import Database
 from services.jobs import repository as jobs
 from services.jobs.broker import build_broker
-from services.jobs.model import QueueDepth
+from services.jobs.model import DeviceState, HeldDevice, QueueDepth
 from services.oversight import repository
 from services.settings import Settings
 
@@ -23,11 +23,12 @@ _BROKER_PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How one part that the service needs is."""
+    """How one part of the service is. Without one that is not `needed` it takes work all the same."""
 
     name: str
     ok: bool
     detail: str
+    needed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Figures:
     lease_expiries: int
     workers: int
     reconciler_age_s: float | None
+    devices: tuple[HeldDevice, ...] = ()
 
 
 class OversightService:
@@ -56,11 +58,12 @@ class OversightService:
         self._settings = settings
 
     def states(self) -> tuple[State, ...]:
-        """The database, the broker, and whether somebody looks for lost work. Never raises."""
+        """The database, the broker, whether somebody looks for lost work, and the GPUs. Never raises."""
         return (
             _state("database", self._database_detail),
             _state("broker", self._broker_detail),
             _state("reconciler", self._reconciler_detail),
+            _state("devices", self._devices_detail, needed=False),
         )
 
     def figures(self) -> Figures:
@@ -77,6 +80,7 @@ class OversightService:
                 lease_expiries=expiries,
                 workers=len(jobs.live_workers(session, self._settings.heartbeat * 3)),
                 reconciler_age_s=self._age(repository.lease_remaining_s(session, LEASE)),
+                devices=jobs.devices(session, self._settings.heartbeat * 3),
             )
 
     def _database_detail(self) -> str:
@@ -103,13 +107,28 @@ class OversightService:
             raise RuntimeError(f"the last round was {age:.0f} s ago: the control worker is down")
         return f"the last round was {max(age, 0):.1f} s ago"
 
+    def _devices_detail(self) -> str:
+        with self._database.reading() as session:
+            held = jobs.devices(session, self._settings.heartbeat * 3)
+        if not held:
+            return "no worker asks for a GPU"
+        unfit = [item for item in held if item.device.state is not DeviceState.SERVING]
+        serving = f"{len(held) - len(unfit)} of {len(held)} workers for GPUs serve"
+        if unfit:
+            raise RuntimeError(
+                "; ".join(
+                    [serving, *(f"{item.host}: {item.device.state.value} ({item.device.detail})" for item in unfit)]
+                )
+            )
+        return serving
+
     def _age(self, remaining_s: float | None) -> float | None:
         """Seconds since the last round: each round renews the lease for four intervals."""
         return None if remaining_s is None else (self._settings.reconcile_every * 4).total_seconds() - remaining_s
 
 
-def _state(name: str, look: Callable[[], str]) -> State:
+def _state(name: str, look: Callable[[], str], *, needed: bool = True) -> State:
     try:
-        return State(name, ok=True, detail=look())
+        return State(name, ok=True, detail=look(), needed=needed)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises is the answer
-        return State(name, ok=False, detail=f"{type(error).__name__}: {error}".splitlines()[0][:300])
+        return State(name, ok=False, detail=f"{type(error).__name__}: {error}".splitlines()[0][:300], needed=needed)
