@@ -60,8 +60,9 @@ test: $(STAMP) ## every test that needs no GPU; starts its own servers
 facts: $(STAMP) ## write analyzer/facts anew, out of the torch in .venv
 	$(BIN)/python tools/make_facts.py
 
+# One after the other: they watch who is on the device. Eight minutes end it, as `timeout` says with 124.
 test-gpu: $(STAMP) ## every test that needs a CUDA device; under 8 minutes
-	$(BIN)/python -m pytest -m gpu tests/gpu
+	timeout --kill-after=10 480 $(BIN)/python -m pytest -n 0 -m gpu --durations=0 tests/gpu
 
 demo: $(STAMP) ## start the service, submit a faulty repository, show what was found (KEEP=1: leave it up)
 	$(BIN)/python -m tools.demo $(if $(KEEP),--keep)
