@@ -19,12 +19,15 @@ NEEDS_FILES: Final = "needs files"
 NO_GRADIENT: Final = "no gradient by design"
 NO_TENSOR: Final = "no tensor result"
 OPTIMIZER: Final = "optimizer"
+# Never told from the source: the probe says so of what trains, and can't be called with a small model and a batch.
+TRAINING: Final = "training code"
 
 # How such a verdict came about, where a report says of the others what was tried.
 TOLD_FROM_SOURCE: Final = "told from its source"
 # All of them, in the order in which a person would read them.
 REASONS: Final = (
     *(ABSTRACT, DATA_CODE, FACTORY, INITIALISER, METRIC, NEEDS_FILES, NO_FORWARD, NO_GRADIENT, NO_TENSOR, OPTIMIZER),
+    TRAINING,
 )
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from analyzer import eligibility
@@ -23,6 +23,7 @@ from analyzer.plain_records import classes_given, plain_fields
 from analyzer.references import DefinitionOutline, definitions_of
 from analyzer.syntax import FunctionNode, dotted_name, is_docstring, terminal_name
 from analyzer.tensor_flow import CREATORS, flow_of, takes_arrays
+from analyzer.training_functions import training_methods, trains
 from analyzer.wanted_files import NO_FILES, WantedFiles, wanted_files
 
 _ABSTRACT_BASES = frozenset({"abc.ABC", "typing.Protocol", "typing_extensions.Protocol"})
@@ -84,11 +85,11 @@ class ClassOutline:
 
 @dataclass(frozen=True, slots=True)
 class FunctionOutline:
-    """A function that others can call as `name` (`f`, or `Class.f` for a static method).
+    """A function that others can call as `name` (`f`, or `Class.f` for a method).
 
     `takes`: it is given tensors for sure. If it is not, `through` are the dotted names of what it hands its parameters
     to, and `makes` those of what it returns calls of. `why_not` says why its result has no gradient; `gives` are the
-    classes that the annotation of its result names.
+    classes that the annotation of its result names. `trains`: it is run for what it does, whatever it returns.
     """
 
     name: str
@@ -99,6 +100,7 @@ class FunctionOutline:
     makes: tuple[str, ...] = ()
     why_not: str = ""
     gives: tuple[str, ...] = ()
+    trains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def outline_of(file: FileContext) -> Outline:
     for definition, prefix in _definitions(file.tree):
         if isinstance(definition, ast.ClassDef):
             classes.append(_class_outline(file, definition, prefix))
-            functions.extend(_static_functions(file, definition, prefix))
+            functions.extend(_functions_of_class(file, definition, prefix))
         elif not prefix:
             function = _function_outline(file, definition, definition.name)
             if function is not None:
@@ -300,27 +302,44 @@ def _spelled(file: FileContext) -> set[str]:
     }
 
 
-def _static_functions(file: FileContext, node: ast.ClassDef, prefix: str) -> Iterator[FunctionOutline]:
-    """Public static methods that take tensors, of public classes: losses are sometimes kept together so."""
+def _functions_of_class(file: FileContext, node: ast.ClassDef, prefix: str) -> Iterator[FunctionOutline]:
+    """Of public classes, public static methods that take tensors, as losses are kept together, and those that train."""
     if prefix or node.name.startswith("_"):
         return
+    for method in training_methods(file, node):
+        yield _training_outline(method, f"{node.name}.{method.name}")
     for statement in node.body:
         if not isinstance(statement, ast.FunctionDef) or statement.name in ("forward", "backward", "setup_context"):
             continue
         decorators = [dotted_name(decorator) for decorator in statement.decorator_list]
         if decorators == ["staticmethod"] and not statement.name.startswith("_"):
             function = _function_outline(file, statement, f"{node.name}.{statement.name}")
-            if function is not None and function.takes and not function.why_not:
+            if function is not None and (function.trains or (function.takes and not function.why_not)):
                 yield function
 
 
+def _training_outline(function: FunctionNode, name: str) -> FunctionOutline:
+    end = function.end_lineno or 0
+    return FunctionOutline(name=name, line=function.lineno, end_line=end, takes=False, trains=True)
+
+
 def _function_outline(file: FileContext, function: FunctionNode, name: str) -> FunctionOutline | None:
-    """A function that takes tensors, by annotation or by what it does with them, or may do so through its helpers."""
+    """A function that takes tensors, by annotation or by what it does with them, or may do so through its helpers; or
+    that trains."""
     if isinstance(function, ast.AsyncFunctionDef) or function.name.startswith(("_", "test")):
         return None
     decorators = {terminal_name(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list}
     if decorators & _NOT_CALLED_BY_USERS or function.name == "main":
         return None
+    found = _differentiable_outline(file, function, name, decorators)
+    if not trains(file, function):
+        return found
+    return replace(found, trains=True) if found is not None else _training_outline(function, name)
+
+
+def _differentiable_outline(
+    file: FileContext, function: FunctionNode, name: str, decorators: set[str | None]
+) -> FunctionOutline | None:
     returned = [node.value for node in file.returns_of(function) if node.value is not None]
     flow = flow_of(file, function)
     why_not = ""

@@ -1,4 +1,4 @@
-"""Which things of a snapshot can be run: modules, autograd Functions, differentiable functions.
+"""Which things of a snapshot can be run: modules, autograd Functions, functions that are differentiable or train.
 
 Classes are resolved through imports and base classes across the files of the snapshot. What looks like one of these
 and has no gradient to look at is declared as well, with the reason. This module must not know rules, and must not
@@ -229,6 +229,8 @@ class _Targets:
 
     def _function(self, outline: Outline, function: FunctionOutline) -> str | None:
         """Why a function is not to be run, "" if it is; None for what is no target at all."""
+        if function.trains:
+            return ""
         if function.takes:
             plain = bool(function.gives) and all(self._is_plain(outline, name) for name in function.gives)
             return function.why_not or (eligibility.NO_TENSOR if plain else "")

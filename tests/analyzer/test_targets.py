@@ -554,3 +554,78 @@ RECORDS = (
 def test_records_of_plain_values_are_no_tensors(tmp_path: Path, result: str, reasons: dict[str, str]) -> None:
     source = f"{RECORDS}def find(x: Tensor) -> {result}:\n    y = torch.exp(x)\n    return wrap(y)\n"
     assert ruled_out(tmp_path, source) == reasons
+
+
+HEAD_OF_TRAINING = HEAD + "import argparse\nimport torch.distributed as dist\nfrom torch.utils.data import DataLoader\n"
+BACKWARD = "    loss = F.mse_loss(model(x), y)\n    loss.backward()\n"
+STEP = "def step(model, optimizer, x, y):\n    optimizer.zero_grad()\n" + BACKWARD + "    optimizer.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        pytest.param(STEP, "step", id="step"),
+        pytest.param(STEP + "    return loss.item()\n", "step", id="a number returned"),
+        pytest.param(
+            "def fit(model, opt, scaler, x, y):\n    loss = F.mse_loss(model(x), y)\n"
+            "    scaler.scale(loss).backward()\n    scaler.step(opt)\n    scaler.update()\n",
+            "fit",
+            id="scaler",
+        ),
+        pytest.param(
+            "class Fitter:\n    def __init__(self, net):\n        self.net = net\n"
+            "        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+            "    def fit(self, x, y):\n        F.mse_loss(self.net(x), y).backward()\n        self.optimizer.step()\n",
+            "Fitter.fit",
+            id="method",
+        ),
+        pytest.param(
+            "def average(model):\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n",
+            "average",
+            id="average",
+        ),
+        pytest.param(
+            "@torch.no_grad()\ndef mean(x):\n    dist.all_reduce(x)\n    return x / dist.get_world_size()\n",
+            "mean",
+            id="value",
+        ),
+    ],
+)
+def test_what_trains_or_averages_among_ranks_is_a_function_to_be_run(tmp_path: Path, source: str, name: str) -> None:
+    assert declared(tmp_path, {"a.py": HEAD_OF_TRAINING + source}) == {f"a:{name}": TargetKind.FUNCTION}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(STEP.replace("def step", "def main"), id="main"),
+        pytest.param(STEP.replace("def step", "def main_worker"), id="worker of a script"),
+        pytest.param(STEP.replace("def step", "def _step"), id="private"),
+        pytest.param(STEP.replace("(model, optimizer, x, y)", "()"), id="nothing given"),
+        pytest.param(STEP + "    torch.save(model.state_dict(), 'last.pt')\n", id="writes a file"),
+        pytest.param(STEP + "    args = argparse.ArgumentParser().parse_args()\n", id="arguments"),
+        pytest.param(STEP + "    with open('log') as f:\n        print(f)\n", id="opens a file"),
+        pytest.param(STEP + "    loader = DataLoader(x)\n", id="loads data"),
+        pytest.param(STEP + "    dist.init_process_group('gloo')\n", id="starts processes"),
+        pytest.param("def grads(model, x, y):\n" + BACKWARD, id="no step"),
+        pytest.param(
+            "def move(scheduler, loss):\n    loss.backward()\n    scheduler.step()\n", id="a scheduler's step"
+        ),
+        pytest.param("def walk(env, loss):\n    loss.backward()\n    env.step()\n", id="another step"),
+        pytest.param(
+            "from lightning import LightningModule\nclass M(LightningModule):\n    def training_step(self, batch, i):\n"
+            "        self.loss(batch).backward()\n        self.optimizer.step()\n",
+            id="driven by a framework",
+        ),
+        pytest.param(
+            "def seed(device):\n    n = torch.randint(0, 9, (), device=device)\n    dist.all_reduce(n)\n"
+            "    return n.item()\n",
+            id="a number that nobody gave",
+        ),
+        pytest.param(
+            "def spread(model):\n    for p in model.parameters():\n        dist.broadcast(p, 0)\n", id="broadcast"
+        ),
+    ],
+)
+def test_scripts_and_what_only_looks_like_training_stay_apart(tmp_path: Path, source: str) -> None:
+    assert declared(tmp_path, {"a.py": HEAD_OF_TRAINING + source}) == {}

@@ -100,6 +100,7 @@ class CheckRuns:
         from gradproof_probe.checks import find_check
         from gradproof_probe.checks.base import CheckContext
         from gradproof_probe.checks.location import located
+        from gradproof_probe.checks.lone_process import without_other_ranks
         from gradproof_probe.harness.recipe import Recipe
 
         context = CheckContext(
@@ -122,7 +123,7 @@ class CheckRuns:
             child.write({"type": "check", "result": self._plain_error(check, summary, {}, 0.0)})
             return
         try:
-            result = located(known.run(context), self._request.source_root)
+            result = without_other_ranks(located(known.run(context), self._request.source_root))
         except BaseException as error:  # a check promises not to raise: if it does, it is our fault, and said so
             import traceback
 

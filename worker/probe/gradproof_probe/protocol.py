@@ -100,6 +100,7 @@ NOT_RUN_REASONS: Final = (
     "constructor unsolved",
     "inputs unsolved",
     "no differentiable output",
+    "training code",
     "crashed",
     "timed out",
     "out of memory",

@@ -44,6 +44,7 @@ RATIO: Final = 10.0
 FROM: Final = {torch.bfloat16: 0.12, torch.float16: 0.05}
 # What float32 itself gets wrong by more than this is no subject for half precision.
 PLAIN: Final = 1e-3
+_REENTRANT: Final = "use_reentrant=True, torch.utils.checkpoint is incompatible with .grad()"
 SMALL_LOSS: Final = 2.0**-12
 MIXED_PRECISION: Final = r"autocast|GradScaler|custom_fwd|custom_bwd|\.half\(|float16|mixed_precision"
 
@@ -86,6 +87,8 @@ class Autocast(Check):
     )
 
     def run(self, context: CheckContext) -> CheckResult:
+        if context.resolved.target.kind == "function" and context.recipe.reason == "no differentiable output":
+            return CheckResult("skipped", "no output depends differentiably on an input")
         try:
             run = _Run(context)
             with cuda_lists():
@@ -116,7 +119,9 @@ class _Run:
         except ExpressionError:
             raise
         except Exception as error:
-            return CheckResult("error", f"without autocast it raises {describe_error(error)}", evidence=self._evidence)
+            said = f"without autocast it raises {describe_error(error)}"
+            # Only the way in which gradients are asked for here is refused.
+            return CheckResult("skipped" if _REENTRANT in str(error) else "error", said, evidence=self._evidence)
         if not any(value.is_floating_point() for name, value in wide.values.items() if name.startswith("output")):
             return CheckResult("skipped", "no output is a floating tensor")
         self._evidence["reference"] = str(precise).removeprefix("torch.")

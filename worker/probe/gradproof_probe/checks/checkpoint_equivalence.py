@@ -36,6 +36,7 @@ WIDE_ROUNDING: Final = 1e-8
 WITHOUT_WIDE: Final = 1e-3
 # Attributes by which a module lets checkpoints be turned on.
 _SWITCH: Final = re.compile(r"checkpoint|save_?memory|memory_?efficient|recompute", re.IGNORECASE)
+_NO_GRAPH: Final = "does not require grad and does not have a grad_fn"
 _DIRECT: Final = Way(recompute=False)
 
 
@@ -215,11 +216,13 @@ class _Comparison:
         """A step whose inputs need no gradient: reentrant checkpoints then give none to what is inside of them."""
         options: dict[str, Any] = {"steps": 1, "gradients_of_inputs": False}
         direct, recomputed = self._train(_DIRECT, **options), self._train(Way(), **options)
-        if direct.error is not None or recomputed.error is not None:
-            return None
-        lost = [item for item in self._differences(direct, recomputed, ROUNDING) if item.missing]
         blind = [segment for segment in recomputed.segments if segment.reentrant and not segment.takes_gradient]
-        if not lost or not blind:
+        if direct.error is not None or not blind:
+            return None
+        if recomputed.error is not None:
+            return self._no_graph(recomputed.error, blind[0])
+        lost = [item for item in self._differences(direct, recomputed, ROUNDING) if item.missing]
+        if not lost:
             return None
         self._evidence["without_gradient"] = [item.name.partition("gradient of ")[2] for item in lost][:20]
         if self._is_whole():
@@ -228,6 +231,17 @@ class _Comparison:
             f"where its input needs no gradient, {len(lost)} parameters get none through the reentrant checkpoint"
         )
         return None
+
+    def _no_graph(self, error: BaseException, segment: Segment) -> CheckResult | None:
+        """The target goes backward itself, on data, and there is nothing to go back through."""
+        if _NO_GRAPH not in str(error):
+            return None
+        text = (
+            "where its inputs are data, its own backward raises, and without the checkpoint it does not: the reentrant "
+            "checkpoint follows only tensors that are arguments themselves, and none of them requires grad; pass "
+            "use_reentrant=False"
+        )
+        return self._fail("no_gradient_through_reentrant", text, segment.place, [])
 
     def _is_whole(self) -> bool:
         """Whether its input is data: no other class contains the target, and nobody but its author turned it on."""

@@ -19,7 +19,7 @@ from gradproof_probe.harness.constructors import Candidate, Constructors, is_too
 from gradproof_probe.harness.lightening import lightened
 from gradproof_probe.harness.recipe import Built, ExpressionError, Recipe, caller, construct, make_inputs
 from gradproof_probe.harness.refusals import needs_files, refusal
-from gradproof_probe.harness.training_calls import ranks_recipe, training_recipe
+from gradproof_probe.harness.training_calls import ranks_recipe, training_reason, training_recipe
 from gradproof_probe.harness.trial import DEFINITE_FAULTS, Trial, TrialTimeoutError, attempt, time_limit
 from gradproof_probe.harness.validation import validate
 from gradproof_probe.harness.wanted_files import is_plainest, wants_file
@@ -51,11 +51,14 @@ def find_recipe(
     search = Search(resolved, seed, deadline, suspected=suspected)
     try:
         recipe = _runnable(search, declared, mined)
-    except NotRunnableError:
+    except NotRunnableError as error:
         among_ranks = ranks_recipe(resolved, declared)
-        if among_ranks is None:
+        if among_ranks is not None:
+            return among_ranks
+        reason = training_reason(resolved, error) if declared is None else None
+        if reason is None:
             raise
-        return among_ranks
+        raise reason from error
     recipe = lightened(resolved, recipe, seed=seed, deadline=deadline)
     found(recipe)
     return validate(resolved, recipe, seed=seed, deadline=deadline, routes=search.routes)

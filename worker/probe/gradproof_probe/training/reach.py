@@ -31,10 +31,15 @@ def names_used(function: Any, source_root: Path, owner: type | None = None) -> f
         if plain is None or id(plain) in seen or relative(plain.__code__.co_filename, source_root) is None:
             continue
         seen.add(id(plain))
-        names = {name for code in _codes(plain.__code__) for name in (*code.co_names, *code.co_freevars)}
+        names = names_of_code(plain.__code__)
         found |= names
         pending.extend(_led_to(plain, names, of, source_root))
     return frozenset(found)
+
+
+def names_of_code(code: CodeType) -> set[str]:
+    """All names and attributes in one function and the functions inside it."""
+    return {name for item in _codes(code) for name in (*item.co_names, *item.co_freevars)}
 
 
 def methods(kind: type) -> list[Callable[..., Any]]:
