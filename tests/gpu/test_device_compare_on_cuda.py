@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.analyses.model import AnalysisOptions
-from services.reports.document import CheckInfo
-from services.settings import Settings
-from services.snapshots.directories import read_directory
-from worker.devices import cuda_device_nodes
-from worker.local import LocalAnalysis, LocalOptions, SilentProgress
+from tests.gpu.support import compare, line_of
 
 pytestmark = pytest.mark.gpu
 
@@ -52,24 +47,6 @@ class Pooled(nn.Module):
 """
 
 
-@pytest.fixture(autouse=True)
-def _needs_a_gpu() -> None:
-    if not cuda_device_nodes():
-        pytest.fail("no NVIDIA device files in /dev: `make test-gpu` needs a machine with a CUDA device")
-
-
-def compare(source: str, directory: Path) -> CheckInfo:
-    """What device_compare says of the module in `source`."""
-    (directory / "layers.py").write_text(source)
-    with read_directory(directory) as tree:
-        options = LocalOptions(analysis=AnalysisOptions(checks=("device_compare",)), device="cuda")
-        report = LocalAnalysis.run(tree, settings=Settings(), options=options, progress=SilentProgress()).report
-    (target,) = report.targets
-    assert target.harness is not None, target.not_run_detail
-    (check,) = target.checks
-    return check
-
-
 def test_a_right_module_agrees_and_the_report_names_the_device(tmp_path: Path) -> None:
     check = compare(RIGHT, tmp_path)
     assert check.verdict == "pass", check.summary
@@ -88,7 +65,7 @@ def test_a_module_that_computes_something_else_on_cuda_fails(tmp_path: Path) -> 
     assert check.verdict == "fail", check.summary
     assert check.diagnosis is not None
     assert check.diagnosis.cause == "device_dependent_code"
-    assert (check.path, check.line) == ("layers.py", _line(WRONG_ON_CUDA, "return scale"))
+    assert (check.path, check.line) == ("layers.py", line_of(WRONG_ON_CUDA, "return scale"))
 
 
 def test_a_tensor_that_stays_behind_fails_where_it_is_kept(tmp_path: Path) -> None:
@@ -96,13 +73,9 @@ def test_a_tensor_that_stays_behind_fails_where_it_is_kept(tmp_path: Path) -> No
     assert check.verdict == "fail", check.summary
     assert check.diagnosis is not None
     assert check.diagnosis.cause == "left_behind"
-    assert check.line == _line(LEFT_BEHIND, "self.shift =")
+    assert check.line == line_of(LEFT_BEHIND, "self.shift =")
 
 
 def test_order_noise_of_atomic_sums_passes(tmp_path: Path) -> None:
     check = compare(ATOMIC, tmp_path)
     assert check.verdict == "pass", check.summary
-
-
-def _line(source: str, text: str) -> int:
-    return next(number for number, line in enumerate(source.splitlines(), 1) if text in line)

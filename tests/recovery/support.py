@@ -62,19 +62,24 @@ def environment(settings: Settings) -> dict[str, str]:
         f"GRADPROOF_{name.upper()}": value if isinstance(value, str) else json.dumps(value)
         for name, value in values.items()
     }
+    # What finding a GPU and its driver takes, where there is one.
+    passed_on = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES") if name in os.environ}
     return {
         "PATH": os.environ["PATH"],
+        **passed_on,
         "GRADPROOF_SECRET_KEY": settings.secret_key.get_secret_value(),
         **variables,
     }
 
 
 @contextmanager
-def worker_process(settings: Settings, log: Path, queues: str = "control,cpu") -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(
+    settings: Settings, log: Path, queues: str = "control,cpu", *device: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A real worker, as an operator would start it; killed at the end if it still runs. Logs into the file `log`."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "worker", queues],
+            [sys.executable, "-m", "worker", queues, *device],
             env=environment(settings),
             stdin=subprocess.DEVNULL,
             stdout=output,
