@@ -52,15 +52,18 @@ _RANDOM_IN_EVALUATION: Final = frozenset({"dropout_in_eval", "dropout_out_of_rea
 # Values that a device gives and the CPU does not, whatever the operation.
 _OTHER_ON_DEVICE: Final = frozenset({"kernel_fault", "device_differs"})
 _MEETS_CPU: Final = frozenset({"device_raises"})
-# What a checkpoint comes to where its function does not do the same again.
+# What a checkpoint comes to where its function does not do the same again; to a gradient check it is a gradient that
+# is right the first time only.
 _NOT_THE_SAME_AGAIN: Final = frozenset({"state_changed", "recomputation_raises", "recomputation_differs"})
+_IN_OTHER_WORDS: Final = frozenset({"wrong_second_order", "random_backward", "backward_not_repeatable"})
 _COMPILED: Final = frozenset({"compile_raises", "compile_differs"})
 
 # Checks that point at the line of the fault itself, where they point at another line than the first of their target: a
-# finding of another line is another fault. (A gradient check often knows no better than the end of a backward.)
+# finding of another line is another fault. (A gradient check often knows no better than the end of a backward, and what
+# a state dict leaves out is told at the line that sets it first.)
 PRECISE: Final = frozenset(
     {
-        *("eval_side_effects", "state_dict", "gradient_flow", "batch_consistency", "training_step", "memory"),
+        *("eval_side_effects", "gradient_flow", "batch_consistency", "training_step", "memory"),
         *("checkpoint_equivalence", "accumulation_equivalence", "autocast", "export_equivalence", "ddp_consistency"),
         *("compile_equivalence", "device_compare"),
     }
@@ -70,7 +73,8 @@ PRECISE: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class Aim:
     """`causes`: the diagnoses that the fault leads to. `also`: checks that may come upon the fault besides those that
-    the rule names.
+    the rule names. What another check says in one of these words confirms nothing, but is the same story in a target
+    where the finding is confirmed.
 
     `refuted_by`: checks that can't pass, on this kind of target, with the fault in it. `searched_by`: checks that
     provoke the fault in all ways that they know, so that a pass refutes a doubt about a line of backward which they
@@ -255,9 +259,9 @@ _TRAINING_AIMS: Final[dict[str, Aim]] = {
 }
 _CHECKPOINT_AIMS: Final[dict[str, Aim]] = {
     **dict.fromkeys(("GP801", "GP802"), Aim(frozenset({"no_gradient_through_reentrant"}))),
-    "GP803": Aim(frozenset({"random_state_not_preserved"})),
-    "GP804": Aim(_NOT_THE_SAME_AGAIN | {"buffer_updated_twice"}),
-    **dict.fromkeys(("GP805", "GP806"), Aim(_NOT_THE_SAME_AGAIN)),
+    "GP803": Aim(_IN_OTHER_WORDS | {"random_state_not_preserved"}),
+    "GP804": Aim(_NOT_THE_SAME_AGAIN | _IN_OTHER_WORDS | {"buffer_updated_twice"}),
+    **dict.fromkeys(("GP805", "GP806"), Aim(_NOT_THE_SAME_AGAIN | _IN_OTHER_WORDS)),
     # The Function draws by itself: to a gradient check its backward is a random one, or that of another network.
     "GP807": Aim(frozenset({"random_backward", "random_state_not_preserved"}) | _VALUES, also=("gradcheck",)),
 }
