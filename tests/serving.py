@@ -23,6 +23,8 @@ from services.analyses.reading import read_snapshot
 from services.analyses.reconciler import Reconciler
 from services.analyses.work import WorkResults
 from services.database import Database
+from services.database.base import utc_now
+from services.jobs import repository
 from services.jobs.models import JobKind, JobState
 from services.jobs.service import JobService
 from services.reports.document import CheckInfo, Harness
@@ -144,9 +146,17 @@ class Workshop:
         for claim in self._jobs.claim(queue, "test", _nothing):
             self._results.ended(claim, JobState.FAILED, reason)
 
-    def _probes_wait(self) -> bool:
-        from services.jobs import repository  # noqa: PLC0415 - only here
+    def report_device(self, device: str, state: str, detail: str) -> None:
+        """A worker for GPUs reports in, with this device."""
+        told = {"id": device, "name": "NVIDIA H200", "state": state, "detail": detail}
+        row = {
+            "id": "gpu-worker", "host": "here", "pid": 1, "version": "0", "queues": ["gpu.cuda"], "devices": ["cuda"],
+            "device": told, "running": 0, "started_at": utc_now(),
+        }  # fmt: skip
+        with self._database.unit_of_work() as uow:
+            repository.report_worker(uow.session, row)
 
+    def _probes_wait(self) -> bool:
         with self._database.reading() as session:
             return any(kind == JobKind.PROBE and state == JobState.QUEUED for kind, state in repository.totals(session))
 

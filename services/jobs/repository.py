@@ -339,8 +339,7 @@ def run_without_device(session: Session, analysis_id: str, queue: str) -> int:
     What they bring is nobody's to reuse: another time there may be a device. The caller holds the analysis.
     """
     waiting = (JobRow.analysis_id == analysis_id, JobRow.queue == queue, JobRow.state == JobState.QUEUED)
-    return _row_count(
-        session,
+    moved = session.scalars(
         update(JobRow)
         .where(JobRow.id.in_(_locked_in_order(*waiting)))
         .values(
@@ -350,8 +349,10 @@ def run_without_device(session: Session, analysis_id: str, queue: str) -> int:
             rung_at=utc_now(),
             reason=f"{NO_DEVICE} served {queue}",
         )
-        .execution_options(synchronize_session=False),
+        .returning(JobRow.id)
+        .execution_options(synchronize_session=False)
     )
+    return len(moved.all())
 
 
 def unsettled(session: Session, limit: int = 100) -> Sequence[str]:

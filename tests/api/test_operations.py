@@ -54,6 +54,7 @@ def test_what_is_missing_is_said_without_secrets(make_settings: MakeSettings) ->
             "database",
             "broker",
             "reconciler",
+            "devices",
         }
         assert "secret-password" not in response.text
         assert httpx.get(f"{server.url}/healthz").status_code == 200
@@ -77,6 +78,23 @@ def test_figures_follow_the_work(client: httpx.Client, workshop: Workshop) -> No
     assert after["gradproof_check_results[('check', 'gradcheck'), ('device', 'cpu'), ('verdict', 'fail')]"] == 1
     assert after["gradproof_reconciler_age_seconds[]"] < 60
     assert not [name for name in after if name.startswith("gradproof_queue_waiting")]
+
+
+def test_a_gpu_that_is_not_fit_is_told_and_does_not_make_the_service_unready(
+    client: httpx.Client, workshop: Workshop
+) -> None:
+    workshop.reconciler.tick()
+    workshop.report_device("GPU-1", "out of service", "process 42 is still on the device")
+    ready = client.get("/readyz")
+    assert ready.status_code == 200
+    devices = next(component for component in ready.json()["components"] if component["name"] == "devices")
+    assert not devices["ok"]
+    assert "process 42 is still on the device" in devices["detail"]
+    labels = "[('device', 'GPU-1'), ('host', 'here'), ('queue', 'gpu.cuda'), ('state', 'out of service')]"
+    assert figures(client)[f"gradproof_device_serving{labels}"] == 0
+    workshop.report_device("GPU-1", "serving", "")
+    assert "1 of 1 workers for GPUs serve" in client.get("/readyz").text
+    assert figures(client)[f"gradproof_device_serving{labels.replace('out of service', 'serving')}"] == 1
 
 
 def test_every_answer_carries_the_headers_that_keep_a_browser_strict(

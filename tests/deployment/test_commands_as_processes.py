@@ -1,7 +1,7 @@
 """Every command and health check of the compose file, run as a plain process on a real PostgreSQL and a real Valkey.
 
 Only addresses, ports and directories are exchanged for those of the test; the environment is that of the compose file
-and nothing else, as in a container.
+and nothing else, as in a container. The driver is made up, and lists a GPU that no sandbox will see.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pytest
 import redis
 
 from tests.deployment.compose import interpolate, read_compose
+from tests.drivers import FIRST, Driver, gpu
 from tests.servers import PostgresServer, ValkeyServer
 from tests.servers.valkey import _binary as valkey_binary
 
@@ -71,6 +72,9 @@ class Stack:
             "GRADPROOF_DATA_DIR": str(self.directory),
             "GRADPROOF_INDUCTOR_BUDGET": "PT1S",
             "GRADPROOF_COMPILED_HEADERS_HOME": f"{self.directory}-headers",
+            "GRADPROOF_NVIDIA_SMI": f"{self.directory}-driver/nvidia-smi",
+            "GRADPROOF_DEVICE_LOCKS": f"{self.directory}-locks",
+            "GRADPROOF_DEVICE_PATIENCE": "1",
             "PATH": f"{PROGRAMS}:/usr/bin:/bin",
             "HOME": str(self.directory),
         }
@@ -88,10 +92,12 @@ def stack(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
+    directory = tmp_path_factory.mktemp("data")
+    Driver(Path(f"{directory}-driver")).lists(gpu(FIRST))
     yield Stack(
         database_url=postgres_server.create_database(name),
         broker_url=valkey_server.url(7),
-        directory=tmp_path_factory.mktemp("data"),
+        directory=directory,
         port=port,
     )
     postgres_server.drop_database(name)
@@ -201,6 +207,12 @@ def test_the_parts_do_an_analysis_together(migrated: Stack, tmp_path: Path) -> N
         (target,) = report["targets"]
         (check,) = (check for check in target["checks"] if check["check"] == "gradcheck")
         assert check["diagnosis"]["cause"] == "scaled_gradient"
+        (compared,) = (check for check in target["checks"] if check["check"] == "device_compare")
+        assert compared["verdict"] == "skipped"
+        assert compared["summary"].startswith("no worker with a CUDA device: ")
+        unfit = health(migrated, services["worker-gpu"])
+        assert unfit.returncode == 3
+        assert "torch sees no CUDA device in the sandbox" in unfit.stderr
     # Workers mount the data directory read-only: whatever is in it came from the api.
     assert files_below(migrated.directory) == stored
 

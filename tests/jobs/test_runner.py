@@ -122,7 +122,7 @@ def runner(database: Database, service_settings: Settings) -> Iterator[Callable[
 
     def make(**changes: object) -> Runner:
         settings = service_settings.model_copy(update={"sandbox": False, "lease": timedelta(minutes=5), **changes})
-        runner = Runner(settings, database, ["control", "cpu", "gpu.h200"])
+        runner = Runner(settings, database, ["control", "cpu", "gpu.sim"])
         runner.start()
         started.append(runner)
         return runner
@@ -239,13 +239,13 @@ def test_a_source_that_may_not_be_fetched_fails_with_the_reason(
 def test_no_queue_keeps_another_waiting(
     database: Database, service_settings: Settings, runner: Callable[..., Runner]
 ) -> None:
-    bench = Bench(database, service_settings).with_settings(gpu_classes=("h200",))
+    bench = Bench(database, service_settings).with_settings(gpu_classes=("sim",))
     bench.submit_and_read(targets=4)
     working = runner(target_batch=1)
-    assert {working.take()[0].queue for _ in range(2)} == {"cpu", "gpu.h200"}
+    assert {working.take()[0].queue for _ in range(2)} == {"cpu", "gpu.sim"}
     bench.analyses.submit(GitSource("https://example.org/team/models.git"))
     assert working.take()[0].queue == "control"
-    assert {working.take()[0].queue for _ in range(2)} == {"cpu", "gpu.h200"}
+    assert {working.take()[0].queue for _ in range(2)} == {"cpu", "gpu.sim"}
 
 
 def test_a_worker_reports_in_and_says_goodbye(
