@@ -30,14 +30,15 @@ PAIRS: Final = 2
 
 class HessianVectorProduct(Check):
     name: ClassVar[str] = "hvp"
-    cost: ClassVar[float] = 40.0
+    cost: ClassVar[float] = 18.0
     documentation: ClassVar[Documentation] = Documentation(
         summary="Compares Hessian-vector products by reverse over reverse with differences of the gradient.",
         what_it_does=(
             "Module, parameters and inputs are promoted to float64. The gradient of the outputs, with random weights, "
             "is taken with `create_graph=True` and differentiated again along random vectors; the same number is found "
-            "by differences of the gradient (Ridders' extrapolation with an error estimate), twice, with independent "
-            "vectors. Before each evaluation the state is put back and generators are reseeded. Where they differ, the "
+            "by differences of the gradient (Ridders' extrapolation with an error estimate); where they don't agree, "
+            "again with independent vectors. Before each evaluation the state is put back and generators are reseeded. "
+            "Where they differ, the "
             "custom Functions of the call are examined one by one, as `gradgradcheck` does, to name the one."
         ),
         how_it_decides=(
@@ -83,7 +84,7 @@ class _Examination:
         products: list[Product] = []
         for number in range(PAIRS):
             products.append(compare(experiment, number))
-            if time.monotonic() > self._context.deadline:
+            if products[-1].outcome == "agrees" or time.monotonic() > self._context.deadline:
                 break
         self._evidence["products"] = [
             {"outcome": item.outcome, "analytic": item.analytic, "numeric": item.numeric, "error_estimate": item.error}
@@ -98,7 +99,7 @@ class _Examination:
             shown = next(item for item in products if item.outcome == "agrees")
             return CheckResult(
                 "pass",
-                f"{len(products)} Hessian-vector products agree with differences of the gradient "
+                "a Hessian-vector product agrees with differences of the gradient "
                 f"({shown.analytic:.9g} and {shown.numeric:.9g})",
                 evidence=self._evidence,
             )

@@ -43,6 +43,7 @@ from gradproof_probe.gradients.functions import STEPLIKE, Recorder, speaks_of_de
 from gradproof_probe.gradients.labels import Label, said
 from gradproof_probe.gradients.naming import name_cause
 from gradproof_probe.gradients.naming.pairs import Evidence, GradientPair, Named
+from gradproof_probe.gradients.own_backward import runs_own_code
 from gradproof_probe.gradients.precision import COARSE, PrecisionTrace
 from gradproof_probe.gradients.probing import (
     ROUNDING,
@@ -385,7 +386,7 @@ class Examiner:
 
     def _asked_backward(self, experiment: Experiment) -> Examination | None:
         """What backward makes of other incoming gradients; None where nothing is wrong with it."""
-        if self._briefly:
+        if self._briefly or not runs_own_code(experiment):
             return None
         side = scenarios.layouts(experiment, self._generator, rounding=self._rounding)
         if side is not None:

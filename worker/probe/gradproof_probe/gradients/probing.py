@@ -33,6 +33,7 @@ POWER: Final = 1e-3
 
 Judgement = Literal["agree", "mismatch", "kink", "weak"]
 Phi = Callable[[float], tuple[float, float]]
+Enough = Callable[[float, float], bool]
 
 
 class UnstableError(Exception):
@@ -174,9 +175,13 @@ def probe(line: Linearisation, directions: Sequence[torch.Tensor | None]) -> Pro
     analytic, scale = line.analytic(directions)
     phi = line.phi(directions)
     best: tuple[float, float] | None = None
+
+    def enough(numeric: float, error: float) -> bool:
+        return agrees_closely(analytic, numeric, error, line.relative * max(scale, abs(numeric)))
+
     try:
         for step in line.steps:
-            numeric, error = ridders(phi, step, line.rounding)
+            numeric, error = ridders(phi, step, line.rounding, enough)
             if best is None or error < best[1]:
                 best = (numeric, error)
             numeric, error = best
@@ -187,6 +192,11 @@ def probe(line: Linearisation, directions: Sequence[torch.Tensor | None]) -> Pro
         return Probe(_judge(line, phi, analytic, numeric, error, scale), analytic, numeric, error, scale)
     finally:
         line.experiment.put_back()
+
+
+def agrees_closely(analytic: float, numeric: float, error: float, tolerance: float) -> bool:
+    """Whether they agree within the tolerance alone, beside which the error estimate is nothing any more."""
+    return BEYOND * error <= tolerance and abs(analytic - numeric) <= tolerance
 
 
 def _agree(line: Linearisation, analytic: float, numeric: float, error: float, scale: float) -> bool:
@@ -224,8 +234,11 @@ def kinked(phi: Phi, size: float, rounding: float, scale: float) -> bool:
     return last[0] > 10 * last[1] and last[0] > 1e-6 * scale and last[0] > 0.3 * first[0]
 
 
-def ridders(phi: Phi, step: float, rounding: float) -> tuple[float, float]:
-    """(derivative at 0, error estimate): central differences, extrapolated over `LEVELS` halvings of the step."""
+def ridders(phi: Phi, step: float, rounding: float, enough: Enough | None = None) -> tuple[float, float]:
+    """(derivative at 0, error estimate): central differences, extrapolated over `LEVELS` halvings of the step.
+
+    Over fewer, where `enough` says of a derivative and its error that more halvings would decide nothing.
+    """
     table: list[list[float]] = []
     best, best_error = 0.0, math.inf
     size = 0.0
@@ -242,4 +255,6 @@ def ridders(phi: Phi, step: float, rounding: float) -> tuple[float, float]:
             if error < best_error:
                 best, best_error = row[order], error
         table.append(row)
+        if enough is not None and level and enough(best, best_error):
+            break
     return best, best_error

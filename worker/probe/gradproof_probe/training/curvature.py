@@ -22,6 +22,7 @@ from gradproof_probe.gradients.probing import (
     ROUNDING,
     STEPS,
     UnstableError,
+    agrees_closely,
     kinked,
     random_direction,
     random_like,
@@ -116,11 +117,15 @@ def _held_together(
     if not math.isfinite(analytic):
         return Product("not finite", analytic, size=size, without=without)
     numeric, error = 0.0, math.inf
+
+    def enough(value: float, estimate: float) -> bool:
+        return agrees_closely(analytic, value, estimate, RELATIVE * max(size, abs(value)))
+
     for first_step in STEPS:
-        value, estimate = ridders(phi, first_step, _ROUNDING)
+        value, estimate = ridders(phi, first_step, _ROUNDING, enough)
         if estimate < error:
             numeric, error = value, estimate
-        if error <= 1e-6 * max(size, abs(numeric)):
+        if error <= 1e-6 * max(size, abs(numeric)) or enough(numeric, error):
             break
     largest = max(size, abs(numeric))
     gradient_size = phi(0.0)[1]
