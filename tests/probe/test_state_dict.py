@@ -24,7 +24,7 @@ def test_what_is_left_behind_fails_at_the_line_that_keeps_it(name: str, cause: s
     assert result.diagnosis.cause == cause
 
 
-@pytest.mark.parametrize("name", ["ConstantTables", "CachedMask", "Aliased"])
+@pytest.mark.parametrize("name", ["ConstantTables", "CachedMask", "Aliased", "RecordsByHooks"])
 def test_what_every_instance_computes_alike_is_no_loss(name: str) -> None:
     assert run(name).verdict == "pass"
 

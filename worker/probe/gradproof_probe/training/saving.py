@@ -16,6 +16,7 @@ import torch
 
 from gradproof_probe.checks.answer import Answer
 from gradproof_probe.gradients.attribution import Place
+from gradproof_probe.harness.recipe import ExpressionError
 from gradproof_probe.importing import describe_error
 from gradproof_probe.training.instances import Instances, modules_in, moved, outputs_differ
 from gradproof_probe.training.plain_state import (
@@ -174,10 +175,10 @@ class Reloading:
         return Answer("fail", "unregistered_parameters", text, place, {"attributes": [str(a) for a in reached]})
 
     def _trained(self) -> Answer | None:
-        model = self._instances.fresh(training=True)
         try:
-            for number in range(STEPS):
-                _step(model, self._instances.call(model, draw=number, gradients=True))
+            model = self._stepped()
+        except ExpressionError:
+            raise
         except Exception as error:
             self.evidence["not_trained"] = describe_error(error, 200)
             return None
@@ -198,6 +199,12 @@ class Reloading:
             if outcome is not None:
                 return outcome
         return None
+
+    def _stepped(self) -> torch.nn.Module:
+        model = self._instances.fresh(training=True)
+        for number in range(STEPS):
+            _step(model, self._instances.call(model, draw=number, gradients=True))
+        return model
 
     def _compare_modes(
         self, state: dict[str, Any], differing: list[Attribute], model: torch.nn.Module, *, training: bool
@@ -225,6 +232,12 @@ class Reloading:
                 return got is not None and not outputs_differ(expected, got)
 
             needed = _needed(ask, differing)
+            if needed and outputs_differ(
+                expected, self._instances.call(self._stepped().train(training), draw=7, change=moved)
+            ):
+                # What can't be copied belongs to it as well: hooks on other modules, closures.
+                self.evidence["not_copied"] = [str(a) for a in needed[:8]]
+                return None
         except Exception as error:
             self.evidence["not_compared"] = describe_error(error, 200)
             return None
