@@ -20,7 +20,7 @@ _VALUES: Final = frozenset(
         *("wrong_gradient", "wrong_coordinates", "wrong_elements", "wrong_block", "wrong_region", "wrong_tail"),
         *("wrong_formula", "wrong_factor", "wrong_term", "wrong_reduction", "wrong_sign", "scaled_gradient"),
         *("missing_gradient", "missing_term", "missing_factor", "missing_conjugate", "extra_term", "extra_factor"),
-        *("constant_offset", "held_constant", "dropped_part", "different_epsilon", "mean_instead_of_sum", "rounded"),
+        *("constant_offset", "held_constant", "dropped_part", "different_epsilon", "rounded"),
         *("transposed", "flipped", "permuted", "shifted", "swapped_gradients", "swapped_grad_outputs", "nan_gradient"),
         *("gradient_where_constant", "unexpected_gradient", "wrong_second_order", "not_finite", "clipped"),
     }
@@ -28,7 +28,7 @@ _VALUES: Final = frozenset(
 # Ways in which right values become wrong between forward and backward, or between one call and another.
 _STATE: Final = frozenset(
     {
-        *("state_outside_ctx", "stale_saved_value", "random_backward", "order_dependent", "mode_dependent"),
+        *("state_outside_ctx", "stale_saved_value", "random_backward", "mode_dependent"),
         "backward_not_repeatable",
     }
 )
@@ -52,6 +52,8 @@ _RANDOM_IN_EVALUATION: Final = frozenset({"dropout_in_eval", "dropout_out_of_rea
 # Values that a device gives and the CPU does not, whatever the operation.
 _OTHER_ON_DEVICE: Final = frozenset({"kernel_fault", "device_differs"})
 _MEETS_CPU: Final = frozenset({"device_raises"})
+# A step over micro-batches that is held against the same samples as one batch.
+_WHOLE_BATCH: Final = ("accumulation_equivalence",)
 # What a checkpoint comes to where its function does not do the same again; to a gradient check it is a gradient that
 # is right the first time only.
 _NOT_THE_SAME_AGAIN: Final = frozenset({"state_changed", "recomputation_raises", "recomputation_differs"})
@@ -109,7 +111,7 @@ _GRADIENT_AIMS: Final[dict[str, Aim]] = {
     "GP123": Aim(_SINGULAR_IN_HALF.causes | {"mixed_dtypes"}, also=("gradcheck",)),
     # A gradient that ends early is missing, whole or in part; a straight-through estimate is off by what was meant.
     **dict.fromkeys(("GP201", "GP202", "GP203"), Aim(_VALUES | _CUT | {"detached_loss"}, also=("training_step",))),
-    "GP204": Aim(_VALUES | _CUT | {"surrogate", "straight_through"}),
+    "GP204": Aim(_VALUES | _CUT | {"straight_through"}),
     "GP207": Aim(_SECOND_ORDER | {"missing_gradient", "backward_raises"}),
     # These raise in the first backward, whatever the input (measured on torch 2.13: a trailing None alone is legal).
     "GP301": Aim(_RAISES, refuted_by=_GRADCHECK),
@@ -227,7 +229,11 @@ _TRAINING_AIMS: Final[dict[str, Aim]] = {
     "GP703": Aim(_CARRIED),
     "GP704": Aim(frozenset({"clip_after_step", "clip_before_backward"})),
     "GP705": Aim(frozenset({"clip_before_unscale"})),
-    "GP706": Aim(frozenset({"accumulation_not_divided", "accumulation_scaled"})),
+    "GP706": Aim(
+        frozenset({"accumulation_not_divided", "accumulation_scaled"}),
+        refuted_by=_WHOLE_BATCH,
+        kind=TargetKind.FUNCTION,
+    ),
     # Evaluation mode that a training loop never leaves: no call of a module shows that.
     "GP708": Aim(frozenset()),
     "GP709": Aim(frozenset({"scheduler_before_step"})),
@@ -244,7 +250,7 @@ _TRAINING_AIMS: Final[dict[str, Aim]] = {
     "GP720": Aim(_RANDOM_IN_EVALUATION),
     "GP721": Aim(frozenset({"copies_in_other_order"})),
     "GP722": Aim(frozenset({"broadcast_over_batch"})),
-    "GP723": Aim(frozenset({"gradients_cleared_before_step"})),
+    "GP723": Aim(frozenset({"gradients_cleared_before_step"}), refuted_by=_WHOLE_BATCH, kind=TargetKind.FUNCTION),
     "GP725": Aim(frozenset({"samples_taken_for_steps"})),
     "GP726": Aim(frozenset({"batch_axis_reshaped", "copies_in_other_order"})),
     "GP727": Aim(frozenset({"gradients_cleared_before_step", "step_before_backward"})),
@@ -253,7 +259,11 @@ _TRAINING_AIMS: Final[dict[str, Aim]] = {
     "GP732": Aim(frozenset({"statistic_moves_in_eval"})),
     "GP733": Aim(frozenset({"statistic_moves_in_eval", "batch_statistics_in_eval"})),
     **dict.fromkeys(("GP734", "GP735"), Aim(frozenset({"reduced_over_batch"}))),
-    "GP738": Aim(frozenset({"window_shifted", "last_window_divided_by_all"})),
+    "GP738": Aim(
+        frozenset({"window_shifted", "last_window_divided_by_all"}),
+        refuted_by=_WHOLE_BATCH,
+        kind=TargetKind.FUNCTION,
+    ),
     "GP739": Aim(frozenset({"padding_is_seen"})),
     "GP740": Aim(frozenset({"padding_is_seen", "unequal_weights"})),
 }

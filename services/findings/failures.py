@@ -59,24 +59,29 @@ def with_failures(
 
 
 def _tells(item: SettledFinding, fault: Fault) -> bool:
-    """Whether the finding is the story of the failure: at its place, or confirmed by this very run without another."""
+    """Whether the finding is the story of the failure: at its place, or confirmed by this very run without another.
+
+    To a check that knows the line of its fault, another line is another fault.
+    """
     region, evidence = item.finding.region, item.settlement.evidence
     near = region.path == fault.path and (
         region.start_line - _LINE_SLACK <= fault.line <= region.end_line + _LINE_SLACK
     )
+    if near:
+        return True
+    if fault.check.check in PRECISE and fault.is_located:
+        return False
     same = (evidence.get("target"), evidence.get("check")) == (fault.target.declaration.name, fault.check.check)
     # A check that was aimed at several findings names the place of one: it is the story of each that it confirmed.
-    return near or (same and fault.is_main) or _explains(item, fault)
+    return (same and fault.is_main) or _explains(item, fault)
 
 
 def _explains(item: SettledFinding, fault: Fault) -> bool:
     """Whether the finding, confirmed inside the target, is of the kind that makes the target fail like this.
 
     gradcheck sees a whole target and can often name no better line than its first. `nan_gradient` names where each
-    value was born: there two places are two faults, and so they are to a check that knows the line of its fault.
+    value was born: there two places are two faults.
     """
-    if fault.check.check in PRECISE and fault.is_located:
-        return False
     region, declaration, aim = item.finding.region, fault.target.declaration, AIMS.get(item.finding.rule)
     inside = region.path == declaration.path and declaration.line <= region.start_line <= declaration.end_line
     return inside and aim is not None and fault.cause in aim.causes and fault.check.check != "nan_gradient"

@@ -339,7 +339,7 @@ def _refutes(run: _Run, finding: Finding) -> bool:
     if aim is None or run.target.declaration.kind is not aim.kind:
         return False
     if check.check in aim.refuted_by:
-        return True
+        return check.check != "accumulation_equivalence" or _compared_all_steps(check)
     # Only of backward is it known which lines were executed; and of the situations, that they were all tried.
     return (
         check.check in aim.searched_by
@@ -347,6 +347,11 @@ def _refutes(run: _Run, finding: Finding) -> bool:
         and _tried_everything(check)
         and not _line_is_unexecuted(check, finding)
     )
+
+
+def _compared_all_steps(check: CheckInfo) -> bool:
+    """Whether several micro-batches made a step, and each step was compared with the same samples as one batch."""
+    return bool(check.evidence.get("set_to_one")) and not check.evidence.get("not_compared")
 
 
 def _tried_everything(check: CheckInfo) -> bool:
