@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from gradproof_probe.gradients.attribution import Place, calling_line
+from gradproof_probe.gradients.attribution import InPlaceWrites, Place, calling_line
 from gradproof_probe.gradients.replacing import replaced
 
 _ON_TENSORS: Final = "register_hook"
@@ -21,7 +21,7 @@ _ON_MODULES: Final = ("register_full_backward_hook", "register_full_backward_pre
 
 
 class Hooks:
-    """`writes`: lines that register hooks which wrote in place; `raising`: (line, error) of those that raised."""
+    """`writes`: where hooks wrote in place, or were registered; `raising`: (line, error) of those that raised."""
 
     def __init__(self, source_root: Path, *, copies: bool = False) -> None:
         self._root = source_root
@@ -45,14 +45,16 @@ class Hooks:
 
             def called(gradient: torch.Tensor) -> Any:
                 given = gradient.clone() if self._copies else gradient
-                before = given._version
+                before, writes = given._version, InPlaceWrites(self._root)
                 try:
-                    result = hook(given)
+                    with writes:
+                        result = hook(given)
                 except Exception as error:
                     self._raised(place, error)
                     raise
-                if given._version != before and place is not None and place not in self.writes:
-                    self.writes.append(place)
+                if given._version != before:
+                    written = writes.line_of(given) or place
+                    self.writes += [written] if written is not None and written not in self.writes else []
                 return given if result is None and self._copies else result
 
             return original(tensor, called)
