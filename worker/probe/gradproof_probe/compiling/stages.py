@@ -15,6 +15,7 @@ from gradproof_probe.compiling.breaks import CALLS as RECOMPILING_CALLS
 from gradproof_probe.compiling.breaks import graph_breaks, recompilations
 from gradproof_probe.compiling.conditioning import is_ill_conditioned
 from gradproof_probe.compiling.explaining import explained_capture, explained_compilation, with_line
+from gradproof_probe.compiling.generators import moved_otherwise
 from gradproof_probe.compiling.repository import compiles
 from gradproof_probe.compiling.running import (
     CALLS,
@@ -28,7 +29,7 @@ from gradproof_probe.compiling.running import (
 from gradproof_probe.compiling.shapes import CALLS as SHAPED_CALLS
 from gradproof_probe.compiling.shapes import kept_and_larger
 from gradproof_probe.compiling.suspected import failing, settled_by_tracing, wire
-from gradproof_probe.compiling.transforms import under_vjp
+from gradproof_probe.compiling.transforms import under_transforms
 from gradproof_probe.equivalence.observation import (
     ROUNDING,
     Difference,
@@ -84,11 +85,9 @@ class CapturedStages:
 
     def _transformed(self) -> Answer | None:
         """What fails under torch.func, if anything does."""
-        answer = under_vjp(self.context)
-        if answer is None:
-            return None
-        self.evidence["under torch.func.vjp"] = answer.text
-        return answer if answer.verdict == "fail" else None
+        found = under_transforms(self.context)
+        self.evidence |= {f"under {name}": answer.text for name, answer in found.items()}
+        return next((answer for answer in found.values() if answer.verdict == "fail"), None)
 
     def _recompiled(self) -> Answer | None:
         """A target that is compiled again by every call: no fault for those who compile nothing."""
@@ -215,7 +214,10 @@ class CapturedStages:
     def _judged(self, mode: Mode, stage: str, plain: Observation, compiled: Observation) -> Answer | _Differs | float:
         differences = bitwise_differences(plain, compiled)
         if not differences:
-            return 0.0
+            moved = moved_otherwise(self.context, mode, stage, plain, compiled)
+            if moved is not None and moved.verdict != "fail":
+                self.evidence["generators"] = moved.text
+            return moved if moved is not None and moved.verdict == "fail" else 0.0
         first = differences[0]
         if first.relative <= ROUNDING:
             self.evidence.setdefault("rounding", []).append(f"{stage} {mode}: {first.text}")
@@ -225,8 +227,8 @@ class CapturedStages:
             return Answer(
                 "inconclusive",
                 "python_random",
-                f"under {stage} {first.text}; it draws from Python's random, which Dynamo keeps a generator of its "
-                "own for",
+                f"under {stage} {first.text}; it draws from Python's random or NumPy's, which Dynamo keeps "
+                "generators of its own for",
             )
         if first.relative <= ILL_CONDITIONED and is_ill_conditioned(self.context, mode, plain, compiled):
             told = f"{stage} {mode}: {first.text}, as eager does where inputs are off by one unit"

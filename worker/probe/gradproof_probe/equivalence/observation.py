@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,10 +9,11 @@ from typing import Any, Final, Literal
 
 import torch
 
+from gradproof_probe.equivalence.generators import standing
 from gradproof_probe.harness.recipe import Built, Recipe, build, default_dtype
 from gradproof_probe.harness.trial import NO_DERIVATIVE
 from gradproof_probe.importing import Resolved
-from gradproof_probe.seeding import reseed
+from gradproof_probe.seeding import reseed, state
 from gradproof_probe.trees import tensors, transform
 
 Mode = Literal["train", "eval"]
@@ -30,10 +30,15 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(slots=True)
 class Observation:
-    """Named tensors, in order. Names begin with what they are: `output`, `gradient`, `buffer`, `input`."""
+    """Named tensors, in order. Names begin with what they are: `output`, `gradient`, `buffer`, `input`.
+
+    `python_random`: it drew from Python's random numbers, or NumPy's. `generators`: where each of torch's stood before
+    and after each call.
+    """
 
     values: dict[str, torch.Tensor] = field(default_factory=dict)
     python_random: bool = False
+    generators: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     device: str = "cpu"
 
     def gradient_norm(self) -> float:
@@ -124,10 +129,12 @@ def _observe(
         args = [transform(value, torch.Tensor.clone) for value in leaves]
         kwargs = {name: transform(value, torch.Tensor.clone) for name, value in named.items()}
         reseed(seed)
-        before = random.getstate()
+        before, stood = state(), standing(built)
         kept = [buffer.detach().clone() for buffer in buffers] if rewind else []
         output = call(*args, **kwargs)
-        seen.python_random |= random.getstate() != before
+        seen.python_random |= state()[1:] != before[1:]
+        stands = standing(built)
+        seen.generators |= {f"{prefix}{name}": (stood[name], stands[name]) for name in stands if name in stood}
         outputs = tensors(output)
         for path, value in outputs:
             seen.values[f"{prefix}output{path}"] = value.detach().clone()
