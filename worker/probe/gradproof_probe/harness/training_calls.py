@@ -8,12 +8,10 @@ calls suits is training code of its own kind, which says nothing about the repos
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final, Literal
@@ -21,7 +19,17 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.harness.recipe import Recipe, build, names_of
-from gradproof_probe.harness.sources import function_node
+from gradproof_probe.harness.training_arguments import (
+    Data,
+    Expressions,
+    Wanted,
+    batch_of,
+    keys_of,
+    may_be_tensor,
+    needed_by,
+    role_of,
+    settings_for,
+)
 from gradproof_probe.harness.trial import TrialTimeoutError, time_limit
 from gradproof_probe.importing import NotRunnableError, Resolved
 from gradproof_probe.request import Declared
@@ -30,6 +38,7 @@ from gradproof_probe.training.collectives import talks
 from gradproof_probe.training.reach import names_of_code, names_used
 from gradproof_probe.training.step_arguments import StepArguments
 from gradproof_probe.training.step_recorder import StepRecorder
+from gradproof_probe.trees import tensors
 
 # What the gradient checks skip.
 NO_OUTPUT: Final = "no differentiable output"
@@ -39,6 +48,7 @@ TRAINING_CODE: Final = "training code"
 # What the general search ends with where a call is not found.
 _UNCALLED: Final = ("constructor unsolved", "inputs unsolved", "timed out", "no differentiable output")
 _TRIAL_S: Final = 4.0
+_CALLS: Final = 3  # as often as the checks call it: what accumulates needn't step in the first
 _BATCH: Final = 4
 _MOST_FACTORIES: Final = 3
 _PLAIN_MODEL: Final = "torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Tanh(), torch.nn.Linear(12, 7))"
@@ -46,68 +56,6 @@ _TENSOR: Final = "torch.randn(4, 6)"
 _SAID_TENSOR: Final = "a tensor, since it takes nothing else and waits for other ranks"
 _OF_LOSSES: Final = re.compile(r"loss|criterion", re.IGNORECASE)
 _FACTORY: Final = re.compile(r"^(make|build|create|get)_?\w*(net|model)", re.IGNORECASE)
-_ROLES: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), role)
-    for pattern, role in (
-        (r"optim|(^|_)opt$", "optimizer"),
-        (r"sched", "scheduler"),
-        (r"scaler", "scaler"),
-        (r"criterion|loss_?(fn|func|function|module)?$|objective", "criterion"),
-        (r"loader|^batches$|dataset|iterator|^data$", "batches"),
-        (r"^batch$|^sample$|^samples$", "batch"),
-        (r"^(model|net|network|module|classifier|encoder|backbone|policy|student)$|_(model|net)$|^ddp", "model"),
-        (r"^(y|ys|target|targets|label|labels|truth|gt|y_true|expected)$", "target"),
-        (r"^(x|xs|input|inputs|features?|images?|imgs?|signal|inp)$", "input"),
-        (r"device", "device"),
-        (r"^epoch$|^(global_)?step$|^iteration$|^it$|^i$|^(batch_)?idx$|_(epoch|step)$", "zero"),
-        (r"accum|micro|^(n|num)_(chunks|parts)$|epochs$|^steps$|(^|_)(n|num|max)_?(steps|iter\w*)$|^iter\w*s$", "two"),
-        (r"clip|max_norm|limit", "limit"),
-        (r"^(lr|learning_rate|rate)$", "rate"),
-        (r"interval$|_freq$|^every$|_every$", "two"),
-        (r"^verbose$|^debug$|^use_amp$|^amp$", "no"),
-        (r"world_?size|num_(gpus|procs|replicas)", "one"),
-        (r"rank$", "zero"),
-    )
-)
-_TARGETS: Final = re.compile(r"target|label|truth|expected|^y(_|$)", re.IGNORECASE)
-_ANNOTATED: Final = tuple(
-    (re.compile(pattern), role)
-    for pattern, role in (
-        (r"Optimizer$", "optimizer"),
-        (r"Scheduler$", "scheduler"),
-        (r"GradScaler$", "scaler"),
-        (r"DataLoader$", "batches"),
-        (r"^Module$", "model"),
-        (r"^device$", "device"),
-        (r"^Callable$", "criterion"),
-        (r"^int$", "two"),
-        (r"^bool$", "no"),
-        (r"^float$", "limit"),
-    )
-)
-Wanted = inspect.Parameter
-_ANY_NUMBER: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_FIXED: Final = {
-    "scaler": 'torch.amp.GradScaler("cpu")',
-    "device": 'torch.device("cpu")',
-    "zero": "0",
-    "one": "1",
-    "two": "2",
-    "no": "False",
-    "limit": "1.0",
-    "rate": "0.1",
-    "scheduler": "torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Data:
-    """Expressions for one batch, its parts, and a loss that takes it."""
-
-    x: str
-    y: str
-    criterion: str
-    batch: str
 
 
 def training_recipe(resolved: Resolved, declared: Declared | None, *, seed: int, deadline: float) -> Recipe | None:
@@ -138,10 +86,12 @@ def ranks_recipe(resolved: Resolved, declared: Declared | None) -> Recipe | None
     if not talks(_names(resolved)):
         return None
     if declared is None:
-        needed = _needed(resolved.value) or []
-        if len(needed) == 1 and _may_be_tensor(needed[0]):
-            return Recipe("synthesised", "C", None, (_TENSOR,), _SAID_TENSOR, NO_OUTPUT, "names")
-        if not needed or {_role(item) for item in needed} - {"model", "one", "zero"}:
+        needed = needed_by(resolved.value) or []
+        if needed and may_be_tensor(needed[0]) and {role_of(item) for item in needed[1:]} <= {"one", "zero"}:
+            # Sizes of the group and ranks are told where there are some.
+            inputs = (_TENSOR, *("1" if role_of(item) == "one" else "0" for item in needed[1:]))
+            return Recipe("synthesised", "C", None, inputs, _SAID_TENSOR, NO_OUTPUT, "names")
+        if not needed or {role_of(item) for item in needed} - {"model", "parameters", "one", "zero"}:
             return None
     return next(_candidates(resolved, declared), None)
 
@@ -154,7 +104,9 @@ def training_reason(resolved: Resolved, error: NotRunnableError) -> NotRunnableE
     own = frozenset(names_of_code(code)) if isinstance(code, CodeType) else frozenset[str]()
     last = error.detail.removeprefix("last try: ")
     if {"backward", "step"} <= own:
-        unknown = [item.name for item in _needed(resolved.value) or [] if _role(item) is None and item.name != "self"]
+        unknown = [
+            item.name for item in needed_by(resolved.value) or [] if role_of(item) is None and item.name != "self"
+        ]
         said = f"nothing says what {', '.join(unknown[:4])} {'is' if len(unknown) == 1 else 'are'}" if unknown else last
         return NotRunnableError(TRAINING_CODE, f"no call with a small model comes to a step of it: {said}")
     if talks(own) and ("grad" in own or "process group" in last):
@@ -193,12 +145,15 @@ def _tried(resolved: Resolved, recipe: Recipe, seed: int, *, talking: bool) -> L
             for holder in arguments.holders():
                 recorder.know(holder)
             reseed(seed)
-            error = recorder.run(built.call, *arguments.for_call())
+            for _ in range(_CALLS):
+                error = recorder.run(built.call, *arguments.for_call())
+                acts = {event.act for event in recorder.events}
+                if error is not None or "step" in acts or "backward" not in acts:
+                    break
     except Exception:
         return None
     if isinstance(error, TrialTimeoutError):
         return None
-    acts = {event.act for event in recorder.events}
     if {"backward", "step"} <= acts:
         return "steps"
     return "raises" if any(event.error is not None for event in recorder.events) else None
@@ -208,7 +163,7 @@ def _tried(resolved: Resolved, recipe: Recipe, seed: int, *, talking: bool) -> L
 
 
 def _candidates(resolved: Resolved, declared: Declared | None) -> Iterator[Recipe]:
-    needed = _needed(resolved.value)
+    needed = needed_by(resolved.value)
     if declared is not None and needed is not None and len(declared.inputs) >= len(needed):
         yield Recipe("declared", "A", None, declared.inputs, declared.provenance, NO_OUTPUT, "declared")
         return
@@ -216,108 +171,22 @@ def _candidates(resolved: Resolved, declared: Declared | None) -> Iterator[Recip
     if needed is None:
         return
     is_method = bool(needed) and needed[0].name == "self"
+    settings = settings_for(resolved.value, [item.name for item in needed if role_of(item) == "settings"])
     for model in _models(resolved, declared):
         for data in _batches(resolved, model, declared):
-            inputs = _arguments(_Expressions(model, data), needed, owner if is_method else None)
+            inputs = _arguments(Expressions(model, data, settings), needed, owner if is_method else None)
             if inputs is not None:
                 yield Recipe("synthesised", "C", None, tuple(inputs), SAID, NO_OUTPUT, "names")
 
 
-def _arguments(expressions: _Expressions, needed: Sequence[Wanted], owner: type | None) -> list[str] | None:
+def _arguments(expressions: Expressions, needed: Sequence[Wanted], owner: type | None) -> list[str] | None:
     """`owner`: the class of a method, whose object is built of the same pieces."""
     if owner is None:
         return expressions.of(needed)
-    wanted = _needed(owner)
+    wanted = needed_by(owner)
     own = None if wanted is None else expressions.of(wanted)
     rest = expressions.of(needed[1:])
     return None if own is None or rest is None else [f"{owner.__qualname__}({', '.join(own)})", *rest]
-
-
-def _needed(function: Any) -> list[Wanted] | None:
-    """The parameters without a default; None where they can't be told."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return None
-    return [item for item in parameters if item.default is item.empty and item.kind not in _ANY_NUMBER]
-
-
-def _roles(wanted: Sequence[Wanted]) -> list[str | None]:
-    """What each is for. One or two that have names of their own are the batch, as far as it isn't there yet."""
-    found = [_role(item) for item in wanted]
-    unknown = [place for place, role in enumerate(found) if role is None]
-    if any(role in ("batch", "batches") for role in found):
-        return found
-    missing = [role for role in ("input", "target") if role not in found]
-    if len(unknown) <= len(missing):
-        for place, role in zip(unknown, missing[-len(unknown) :] if unknown else [], strict=True):
-            found[place] = role
-    return found
-
-
-def _role(wanted: Wanted) -> str | None:
-    """By its name; by its annotation where the name says nothing, or says that it is a batch."""
-    annotation = _annotation(wanted)
-    named = next((role for pattern, role in _ROLES if pattern.search(wanted.name)), None)
-    if named == "batch" and annotation == "Tensor":
-        return "input"
-    return named or next((role for pattern, role in _ANNOTATED if pattern.search(annotation)), None)
-
-
-def _annotation(wanted: Wanted) -> str:
-    """Its last name: `Module` for `torch.nn.Module`, whether evaluated or not."""
-    annotation: Any = wanted.annotation
-    if annotation is wanted.empty:
-        return ""
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None)
-    return text.rpartition(".")[2] if isinstance(text, str) and text.replace(".", "").isidentifier() else ""
-
-
-def _may_be_tensor(wanted: Wanted) -> bool:
-    return _role(wanted) in (None, "input", "target") and _annotation(wanted) in ("", "Tensor")
-
-
-class _Expressions:
-    """The arguments of one call, left to right: what a later one needs is named where it is made."""
-
-    def __init__(self, model: str, data: _Data) -> None:
-        self._model = model
-        self._data = data
-        self._named: set[str] = set()
-
-    def of(self, wanted: Sequence[Wanted]) -> list[str] | None:
-        """None if a parameter is of no known kind."""
-        found = [self._one(role) for role in _roles(wanted)]
-        if None in found:
-            return None
-        return [
-            f"{item.name}={expression}" if item.kind is item.KEYWORD_ONLY else str(expression)
-            for item, expression in zip(wanted, found, strict=True)
-        ]
-
-    def _one(self, role: str | None) -> str | None:
-        data = self._data
-        if role == "model":
-            return self._net()
-        if role == "optimizer":
-            self._named.add("optimizer")
-            return f"(optimizer := torch.optim.SGD({self._net()}.parameters(), lr=0.1))"
-        if role == "scheduler" and "optimizer" not in self._named:
-            return None
-        given = {
-            "criterion": data.criterion,
-            "batches": f"[{data.batch} for _ in range(4)]",
-            "batch": data.batch,
-            "input": data.x,
-            "target": data.y,
-        }
-        return given.get(role or "") or _FIXED.get(role or "")
-
-    def _net(self) -> str:
-        if "net" in self._named:
-            return "net"
-        self._named.add("net")
-        return f"(net := {self._model})"
 
 
 def _models(resolved: Resolved, declared: Declared | None) -> Iterator[str]:
@@ -327,10 +196,10 @@ def _models(resolved: Resolved, declared: Declared | None) -> Iterator[str]:
     factories = [
         f"{name}()"
         for name, value in defined
-        if _FACTORY.search(name) and inspect.isfunction(value) and _needed(value) == []
+        if _FACTORY.search(name) and inspect.isfunction(value) and needed_by(value) == []
     ]
     yield from factories[:_MOST_FACTORIES]
-    classes = [f"{name}()" for name, value in defined if _is_model(value, resolved) and _needed(value) == []]
+    classes = [f"{name}()" for name, value in defined if _is_model(value, resolved) and needed_by(value) == []]
     yield from classes[:_MOST_FACTORIES]
     yield _PLAIN_MODEL
 
@@ -342,24 +211,24 @@ def _is_model(value: Any, resolved: Resolved) -> bool:
     return issubclass(value, torch.nn.Module) and _OF_LOSSES.search(value.__name__) is None
 
 
-def _batches(resolved: Resolved, model: str, declared: Declared | None) -> Iterator[_Data]:
+def _batches(resolved: Resolved, model: str, declared: Declared | None) -> Iterator[Data]:
     """Batches that the model takes, with targets of the kinds that losses want."""
     losses = ("torch.nn.CrossEntropyLoss()", "torch.nn.MSELoss()")
     if declared is not None and len(declared.inputs) == 2:
         x, y = declared.inputs
-        yield from (_Data(x, y, loss, f"({x}, {y})") for loss in losses)
+        yield from (Data(x, y, loss, f"({x}, {y})") for loss in losses)
         return
     found = _input_for(resolved, model)
     if found is None:
         return
     x, size = found
-    keys = _keys(resolved.value)
+    keys = keys_of(resolved.value)
     targets = [(f"torch.randn{size}", losses[1]), (f"torch.rand{size}", "torch.nn.BCEWithLogitsLoss()")]
     if len(size) == 2 and size[1] > 1:
         targets.insert(0, (f"torch.randint(0, {size[1]}, ({size[0]},))", losses[0]))
     for y, loss in targets:
-        yield _Data(x, y, loss, _by_keys(keys, x, y) if keys else f"({x}, {y})")
-    yield _Data(x, x, losses[1], x)
+        yield Data(x, y, loss, batch_of(keys, x, y) if keys else f"({x}, {y})")
+    yield Data(x, x, losses[1], x)
 
 
 def _input_for(resolved: Resolved, model: str) -> tuple[str, tuple[int, ...]] | None:
@@ -371,28 +240,8 @@ def _input_for(resolved: Resolved, model: str) -> tuple[str, tuple[int, ...]] | 
             output = None if x is None else net(eval(x, {"torch": torch}))
     except Exception:  # submitted models may do anything
         return None
-    if x is None or not isinstance(output, torch.Tensor) or not output.ndim:
-        return None
-    return x, tuple(output.shape)
-
-
-def _keys(function: Any) -> list[str]:
-    """The names by which a batch is asked for its parts, in the order of the code."""
-    node = function_node(function)
-    found: dict[str, None] = {}
-    for part in ast.walk(node) if node is not None else ():
-        if not isinstance(part, ast.Subscript) or not isinstance(part.value, ast.Name):
-            continue
-        is_batch = any(role == "batch" and pattern.search(part.value.id) for pattern, role in _ROLES)
-        if is_batch and isinstance(part.slice, ast.Constant) and isinstance(part.slice.value, str):
-            found.setdefault(part.slice.value)
-    return list(found)
-
-
-def _by_keys(keys: Sequence[str], x: str, y: str) -> str:
-    """A batch with these names: what is called so, or comes last of several, is the target."""
-    targets = [key for key in keys if _TARGETS.search(key)] or (list(keys[-1:]) if len(keys) > 1 else [])
-    return "{" + ", ".join(f"{key!r}: {y if key in targets else x}" for key in keys) + "}"
+    first = next((value for _, value in tensors(output)), None)
+    return None if x is None or first is None or not first.ndim else (x, tuple(first.shape))
 
 
 def _input_of(net: Any) -> str | None:
