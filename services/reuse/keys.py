@@ -81,6 +81,8 @@ def is_lasting(
         return False
     if harness is None:
         return not_run_reason is not None and not_run_reason not in _CIRCUMSTANTIAL
+    if any("without_device" in check.evidence for check in checks):
+        return False  # the device that was asked for was not there
     return {check.check for check in checks} >= set(asked) and all(check.verdict != "error" for check in checks)
 
 

@@ -105,6 +105,12 @@ def test_a_device_in_use_by_others_is_not_served_until_they_have_gone(
     assert states(duty) == [(FIRST, SERVING)]
 
 
+def test_a_device_that_nobody_uses_is_preferred(serve: Serve, driver: Driver) -> None:
+    driver.lists(gpu(FIRST, used=9000), gpu(SECOND, 1))
+    assert states(serve("one")) == [(SECOND, SERVING)]
+    assert states(serve("two")) == [(FIRST, OUT)]
+
+
 def test_a_display_does_not_make_a_device_unfit(serve: Serve, driver: Driver) -> None:
     driver.lists(gpu(FIRST, used=700, processes=[(7, "G", "Xorg")]))
     duty = serve("one")

@@ -75,6 +75,11 @@ def test_an_error_and_a_missing_check_do_not_last() -> None:
     assert not is_lasting(HARNESS, None, [], asked=["gradcheck"])
 
 
+def test_what_was_said_for_want_of_a_device_does_not_last() -> None:
+    skipped = check("skipped").model_copy(update={"evidence": {"without_device": "cuda"}})
+    assert not is_lasting(HARNESS, None, [skipped], asked=["gradcheck"])
+
+
 @pytest.mark.parametrize(
     ("reason", "lasts"), [("inputs unsolved", True), ("abstract", True), ("timed out", False), (None, False)]
 )

@@ -163,7 +163,8 @@ class DeviceDuty:
 
     def _take(self, gpus: tuple[Gpu, ...]) -> None:
         reasons = []
-        for gpu in gpus:
+        # What somebody else uses is taken last: it can't serve before that has ended.
+        for gpu in sorted(gpus, key=lambda gpu: bool(in_use(gpu))):
             reason = gpu.unusable or self._take_one(gpu)
             if not reason:
                 return

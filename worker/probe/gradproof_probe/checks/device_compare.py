@@ -65,6 +65,8 @@ def _placed(context: CheckContext, missing: NoDevice) -> CheckResult:
     """What can be said without a device: never that it computes the same."""
     seen = placement(context)
     evidence: dict[str, Any] = {"looked": seen.looked, "stopped": seen.stopped}
+    if context.device != "cpu":
+        evidence["without_device"] = context.device  # it was asked for: another time there may be one
     if seen.noted:
         evidence["noted"] = [f"{fault.path}:{fault.line} {fault.cause}" for fault in seen.noted]
     if not seen.faults:
