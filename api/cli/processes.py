@@ -97,7 +97,10 @@ def api(
 
 
 def worker(
-    queues: str = typer.Option("control,cpu", help="Queues to serve, with commas between: control, cpu, gpu.<class>."),
+    queues: str = typer.Option(
+        "control,cpu",
+        help="Queues to serve, with commas between: control, cpu, gpu.<class>; gpu: those of all classes.",
+    ),
     concurrency: int | None = typer.Option(
         None, min=1, help="Jobs at a time; GRADPROOF_CONCURRENCY unless told otherwise."
     ),
@@ -108,8 +111,15 @@ def worker(
     """A worker alone; settings come from the environment. SIGTERM gives its jobs back and ends it."""
     from worker.celery_app import run_worker  # noqa: PLC0415 - Celery takes half a second to import
 
-    names = [name.strip() for name in queues.split(",") if name.strip()]
-    raise typer.Exit(run_worker(read_settings(), names, concurrency=concurrency, device=device))
+    settings = read_settings()
+    raise typer.Exit(run_worker(settings, _named_queues(queues, settings), concurrency=concurrency, device=device))
+
+
+def _named_queues(words: str, settings: Settings) -> list[str]:
+    """The queues that are meant; `gpu` stays as it is where there is no class, and is then refused as unknown."""
+    all_gpus = [gpu_queue(name) for name in settings.gpu_classes] or ["gpu"]
+    names = [name.strip() for name in words.split(",") if name.strip()]
+    return [queue for name in names for queue in (all_gpus if name == "gpu" else [name])]
 
 
 def _workers(settings: Settings) -> Iterator[tuple[tuple[str, ...], str | None]]:

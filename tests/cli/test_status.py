@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api.cli.main import run
-from api.cli.processes import _workers
+from api.cli.processes import _named_queues, _workers
 from services.database import Database
 from services.database.base import utc_now
 from services.jobs import repository
@@ -78,3 +78,10 @@ def test_serve_without_a_gpu_says_so_and_serves(tmp_path: Path, capfd: pytest.Ca
     said = capfd.readouterr().err
     assert "there is no CUDA device on this machine" in said
     assert "GPU is lost" in said
+
+
+def test_a_worker_for_gpu_serves_all_classes_of_them() -> None:
+    settings = Settings(gpu_classes=("h200", "l4"))
+    assert _named_queues("cpu, gpu", settings) == ["cpu", "gpu.h200", "gpu.l4"]
+    assert _named_queues("gpu.l4", settings) == ["gpu.l4"]
+    assert _named_queues("gpu", Settings()) == ["gpu"]

@@ -202,9 +202,9 @@ def submit(database: Database, with_driver: Settings, tmp_path: Path) -> Callabl
 def runner(database: Database, with_driver: Settings) -> Iterator[Callable[..., Runner]]:
     started: list[Runner] = []
 
-    def make(*queues: str, device: str | None = None) -> Runner:
-        settings = with_driver.model_copy(update={"lease": timedelta(minutes=5)})
-        runner = Runner(settings, database, queues or (QUEUE,), device)
+    def make(*queues: str, **changes: object) -> Runner:
+        settings = with_driver.model_copy(update={"lease": timedelta(minutes=5), **changes})
+        runner = Runner(settings, database, queues)
         runner.start()
         started.append(runner)
         return runner
@@ -249,6 +249,26 @@ def test_a_device_that_torch_does_not_see_in_the_sandbox_is_not_replaced_by_the_
     assert check.evidence["cause"] == "no worker with a CUDA device"
     with database.reading() as session:
         assert set(session.scalars(select(JobRow.losses))) == {0}, "nothing was lost"
+
+
+def test_a_worker_looks_at_its_device_after_each_batch(
+    database: Database, with_driver: Settings, driver: Driver, submit: Callable[[], str], runner: Callable[..., Runner]
+) -> None:
+    driver.lists(gpu(FIRST))
+    submit()
+    assert runner("cpu").serve() == 1, "the snapshot is read"
+    # The budget is spent, so that the batch has no need of a device that nobody has here.
+    on_gpu = runner(QUEUE, analysis_budget=timedelta(microseconds=1))
+    eventually(lambda: told(database, with_driver) == [(FIRST, DeviceState.SERVING)], "the worker serves")
+    driver.lists(gpu(FIRST, used=900, processes=[(42, "C", "python")]))
+    with capture_logs() as events:
+        assert on_gpu.serve() == 1
+    (event,) = (event for event in events if event["event"] == "device")
+    assert event["detail"] == "after a job, process 42 (python) is still on the device"
+    submit()
+    assert on_gpu.serve() == 0
+    driver.lists(gpu(FIRST))
+    eventually(lambda: told(database, with_driver) == [(FIRST, DeviceState.SERVING)], "it serves again")
 
 
 def test_a_worker_without_a_device_leaves_the_work_to_others(
