@@ -65,8 +65,9 @@ class CheckpointEquivalence(Check):
             "`recomputation_raises`, or `recomputation_differs` where none of these explains it. An attribute that "
             "differs counts only if code reads it. A missing gradient for inputs that need none is `fail` only where "
             "no other class of the repository contains the target, since within a larger model its input would "
-            "require one. `inconclusive`: two direct runs differ as well, nothing was recomputed, or all gradients "
-            "are zero. `skipped`: no call reached a checkpoint."
+            "require one, or where the target goes backward itself and that raises. `inconclusive`: two direct runs "
+            "differ as well, nothing was recomputed, or all gradients are zero. `skipped`: no call reached a "
+            "checkpoint."
         ),
     )
 
