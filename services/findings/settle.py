@@ -185,6 +185,7 @@ def _settle_one(finding: Finding, index: _Index) -> Settlement:
     return (
         _by_failure(finding, here, index)
         or _by_search(finding, searched, "not_reproduced")
+        or _by_unlike_failure(finding, here)
         or _by_passing(finding, runs)
         or _by_search(finding, searched, "not_reached")
         or _not_exercised(finding, [item.target for item in around], runs)
@@ -226,23 +227,35 @@ def _by_search(finding: Finding, searched: Sequence[_Run], outcome: SearchOutcom
 
 
 def _by_failure(finding: Finding, runs: Sequence[_Run], index: _Index) -> Settlement | None:
-    failures = [run for run in runs if run.check.verdict == "fail" and finding.fingerprint not in run.searches]
-    explained = [run for run in failures if _can_come_from(run.check, finding)]
+    """What a failure in the target means that the fault could have led to."""
+    explained = [run for run in _failures(finding, runs) if _can_come_from(run.check, finding)]
     for run in explained:
         if not index.belongs_to_another(run, finding) and not index.rivals(run, finding):
             return _confirmed(run, f"in {run.target.declaration.qualname}, around this line")
-    named = [run for run in failures if run.check.check in finding.settled_by]
-    if not (explained or named):
-        return None
-    run = (explained or named)[0]
-    others = index.rivals(run, finding)
     if not explained:
-        because = f"for another reason ({run.check.diagnosis.cause.replace('_', ' ') if run.check.diagnosis else '?'})"
-    elif index.belongs_to_another(run, finding):
+        return None
+    run = explained[0]
+    if index.belongs_to_another(run, finding):
         place = f" ({run.check.path}, line {run.check.line})" if run.check.path else ""
-        because = f"for another place{place}"
-    else:
-        because = f"{others} other finding{'s' if others > 1 else ''} there can explain it as well"
+        return _not_told_apart(run, f"for another place{place}")
+    others = index.rivals(run, finding)
+    return _not_told_apart(run, f"{others} other finding{'s' if others > 1 else ''} there can explain it as well")
+
+
+def _by_unlike_failure(finding: Finding, runs: Sequence[_Run]) -> Settlement | None:
+    """What a failure means for a reason that is not the finding's."""
+    run = _first(run for run in _failures(finding, runs) if run.check.check in finding.settled_by)
+    if run is None:
+        return None
+    cause = run.check.diagnosis.cause.replace("_", " ") if run.check.diagnosis else "?"
+    return _not_told_apart(run, f"for another reason ({cause})")
+
+
+def _failures(finding: Finding, runs: Sequence[_Run]) -> list[_Run]:
+    return [run for run in runs if run.check.verdict == "fail" and finding.fingerprint not in run.searches]
+
+
+def _not_told_apart(run: _Run, because: str) -> Settlement:
     return Settlement(
         "not_exercised",
         f"{run.check.check} failed in {run.target.declaration.name}, but {because}: mend that first, then this one can "

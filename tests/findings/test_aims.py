@@ -184,6 +184,13 @@ def test_what_a_checkpoint_does_to_a_second_derivative_is_no_second_entry() -> N
     assert (left.settlement.verdict, alone.finding.rule) == ("not_exercised", "hvp")
 
 
+def test_a_failure_for_another_reason_does_not_outweigh_a_search_that_missed_the_finding() -> None:
+    missed = {"rule": "GP714", "fingerprint": suspected("GP714").fingerprint, "outcome": "not_reproduced"}
+    search = check(check="finding_search", evidence={"hypotheses": [missed]})
+    left, alone = told([suspected("GP714")], run(search, failed("eval_side_effects", "input_written", ELSEWHERE)))
+    assert (left.settlement.verdict, alone.finding.rule) == ("not_reproduced", "eval_side_effects")
+
+
 @pytest.mark.parametrize("rule", ["GP706", "GP723", "GP738"])
 def test_a_step_that_is_that_of_the_whole_batch_refutes_what_accumulation_is_suspected_of(rule: str) -> None:
     def passed(**evidence: Any) -> str:
