@@ -166,6 +166,12 @@ def test_what_two_checks_come_upon_at_one_line_is_one_entry_told_by_the_first(
     assert [check.check for _, check in untold_failures(report)] == [first[0]]
 
 
+def test_a_check_that_knows_no_line_tells_the_fault_of_one_that_does_in_the_same_target() -> None:
+    unplaced = failed("gradcheck", "missing_gradient", norm().declaration.line)
+    assert len(told([], run(unplaced, failed("gradient_flow", "detached", ELSEWHERE)))) == 1
+    assert len(told([], run(unplaced, failed("memory", "reference_cycle", ELSEWHERE)))) == 2
+
+
 def test_two_causes_at_one_line_and_two_lines_of_one_check_stay_two_entries() -> None:
     unlike = run(failed("eval_side_effects", "dropout_in_eval"), failed("state_dict", "unsaved_flag"))
     assert len(told([], unlike)) == 2
