@@ -65,7 +65,8 @@ def test_a_killed_holder_frees_the_device_at_once(tmp_path: Path) -> None:
 
 
 def test_what_a_holder_starts_does_not_hold_the_device_after_it(tmp_path: Path) -> None:
-    code = HOLD.replace("sys.stdin.read()", "import subprocess; subprocess.Popen(['sleep', '60']); sys.stdin.read()")
+    # Popen returns when the program runs: until then, a forked child has all that its parent has open.
+    code = HOLD.replace("print(", "import subprocess; subprocess.Popen(['sleep', '60'])\nprint(")
     starter = subprocess.Popen(
         [sys.executable, "-c", code, FIRST, str(tmp_path), "die"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
