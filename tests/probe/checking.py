@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult
-from gradproof_probe.harness.recipe import Recipe
+from gradproof_probe.harness.recipe import Recipe, Source
 from gradproof_probe.importing import Resolved
 from gradproof_probe.request import Target
 
@@ -28,9 +28,10 @@ def run_check(
     constructor: str | None = None,
     seconds: float = 60.0,
     seed: int = 0,
+    source: Source = "declared",
     **context: Any,
 ) -> CheckResult:
-    """`value`: a module class or a function, whose module's file is the submitted source; the harness is declared."""
+    """`value`: a module class or a function, whose module's file is the submitted source; `source`: of the harness."""
     module = sys.modules[value.__module__]
     path = Path(str(module.__file__)).resolve()
     kind: Any = "module" if isinstance(value, type) else "function"
@@ -38,7 +39,7 @@ def run_check(
         kind = "autograd_function"
     name, line = value.__qualname__, 1
     target = Target(f"{module.__name__}:{name}", kind, path.name, line, "", module.__name__, name)
-    recipe = Recipe("declared", "A", constructor or (f"{name}()" if kind == "module" else None), tuple(inputs), "test")
+    recipe = Recipe(source, "A", constructor or (f"{name}()" if kind == "module" else None), tuple(inputs), "test")
     return check.run(
         CheckContext(
             resolved=Resolved(target, module, value),

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from gradproof_probe.checks.nan_gradient import NanGradient
 from gradproof_probe.nan_search import search
 from gradproof_probe.nan_search.domains import sets_of
 
+from tests.fixtures.probe import singular
+from tests.probe.checking import run_check
 from tests.probe.conftest import FIXTURES, Spoken, entry, speak
 
 SOURCE = (FIXTURES / "singular.py").read_text(encoding="utf-8").splitlines()
@@ -249,3 +252,16 @@ def test_the_script_shows_the_fault_with_torch_and_the_repository_alone(
     )
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "not finite" in ran.stdout
+
+
+@pytest.mark.parametrize(("source", "verdict"), [("declared", "fail"), ("mined", "inconclusive")])
+def test_a_nan_of_sizes_alone_is_the_fault_of_who_gave_the_sizes(source: Any, verdict: str) -> None:
+    result = run_check(NanGradient(), singular.Waves, ["torch.randn(3, 6)"], constructor="Waves(6)", source=source)
+    assert result.verdict == verdict, result
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause == "nan_constant"
+    assert result.line is not None
+    assert "# NaN at one" in SOURCE[result.line - 1]
+    assert "whatever the inputs" in result.summary
+    right = run_check(NanGradient(), singular.Waves, ["torch.randn(3, 12)"], constructor="Waves(12)", source=source)
+    assert right.verdict == "pass", right

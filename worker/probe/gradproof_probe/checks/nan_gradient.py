@@ -44,7 +44,9 @@ class NanGradient(Check):
             "labels are all ignored). Made-up inputs stay in the sets that the ordinary ones lie in: probabilities, "
             "distributions, unit vectors, zeros and ones; but where we fell back to such values because ordinary ones"
             " were not finite, a suspicion is tried outside of them too. What a docstring says is not finite, or the "
-            "code warns of, is no fault either. A value that has to be tuned to the last bit never fails: where a "
+            "code warns of, is no fault either. A NaN that sizes and constants alone give, whatever the inputs, is "
+            "`fail` where the harness is declared and `inconclusive` where sizes are ours. A value that has to be "
+            "tuned to the last bit never fails: where a "
             "finding named the operation it is `inconclusive`. `pass` means that everything tried was finite but for "
             "these; the evidence says how much was tried, and how near each suspected operand came to its singular "
             "set."
@@ -100,6 +102,11 @@ def _result(context: CheckContext, report: NanReport) -> CheckResult:
     if tuned is not None:
         evidence |= _described(tuned)
         return _placed(context, "inconclusive", tuned, evidence)
+    constant = next((fault for fault in report.faults if fault.ground == "constant"), None)
+    if constant is not None:
+        evidence |= _described(constant)
+        # Sizes of examples are made smaller as well.
+        return _placed(context, "fail" if context.recipe.source == "declared" else "inconclusive", constant, evidence)
     if not report.complete and report.tried < _FEWEST_TRIED:
         return CheckResult(
             "inconclusive", f"time ran out after {report.tried} inputs, all of them finite", evidence=evidence
@@ -123,6 +130,8 @@ def _placed(context: CheckContext, verdict: Any, fault: Fault, evidence: dict[st
     target = context.resolved.target
     birth = fault.birth
     cause = "nan_gradient" if birth.phase == "backward" else "nan_output"
+    if fault.ground == "constant":
+        cause = "nan_constant"
     numbers = {"operation": birth.operation, "phase": birth.phase, "naturalness": fault.construction.naturalness}
     return CheckResult(
         verdict,

@@ -43,12 +43,16 @@ class Birth:
 
 @dataclass(slots=True)
 class Watched:
-    """A watched run: its births, and the singular operations that it passed."""
+    """A watched run: its births, and the singular operations that it passed.
+
+    `constant`: where outputs are not finite and nothing that varies made them so, the NaN that constants gave.
+    """
 
     evaluation: Evaluation
     spy: Spy
     forward: list[Birth]
     backward: list[Birth]
+    constant: Birth | None = None
 
 
 def watch_forward(subject: Subject, inputs: Inputs, source_root: Path) -> tuple[Evaluation, Spy] | None:
@@ -71,6 +75,8 @@ def watch(subject: Subject, inputs: Inputs, source_root: Path) -> Watched | None
     watched = Watched(evaluation, spy, [], [])
     for event in spy.reliable(evaluation.outputs):
         watched.forward.append(_forward_birth(event))
+    if not watched.forward and not evaluation.finite_outputs and spy.constant is not None:
+        watched.constant = _forward_birth(spy.constant)
     watched.backward = _backward_births(evaluation, spy, source_root)
     return watched
 

@@ -20,7 +20,8 @@ from gradproof_probe.nan_search.singularities import advice
 from gradproof_probe.nan_search.subject import Evaluation, Inputs, Leaf, Subject, weighted
 
 Ground = Literal[
-    "range", "unused", "slope", "limit", "reached", "asked", "domain", "defined", "overflow", "pole", "told", "warned"
+    "range", "unused", "slope", "limit", "reached", "asked", "domain", "defined", "overflow", "pole", "told", "warned",
+    "constant",
 ]  # fmt: skip
 _FAULTS: Final = frozenset({"range", "unused", "slope", "limit", "reached", "asked"})
 _LIKELY: Final[frozenset[Naturalness]] = frozenset({"given", "natural", "plausible"})
@@ -80,6 +81,11 @@ class Judge:
         gradient_of = tuple(leaf.name for leaf in evaluation.bad_leaves()) if birth.phase == "backward" else ()
         text = _text(birth, ground, construction, gradient_of, self._precision)
         return Fault(verdict, ground, birth, construction, self._precision, gradient_of, asked, text)
+
+    def judge_constant(self, birth: Birth, construction: Construction) -> Fault:
+        """A NaN that is there whatever the inputs: whose fault it is depends on who chose the sizes."""
+        text = _text(birth, "constant", construction, (), self._precision)
+        return Fault("note", "constant", birth, construction, self._precision, (), asked=False, text=text)
 
     def _ground(
         self, inputs: Inputs, evaluation: Evaluation, birth: Birth, construction: Construction, *, asked: bool
@@ -219,6 +225,7 @@ _BECAUSE: Final[dict[Ground, str]] = {
     "pole": "the value grows without bound towards that input",
     "told": "the documentation says so",
     "warned": "the code warns of it",
+    "constant": "it is computed from sizes and constants alone, so it is there whatever the inputs",
 }
 
 

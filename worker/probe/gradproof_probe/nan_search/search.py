@@ -225,8 +225,11 @@ class _Searcher:
             return False
         if construction.naturalness in ("natural", "plausible") and _disagreement(watched.spy.events):
             construction = replace(construction, naturalness="extreme")
-        births = watched.forward or (watched.backward if watched.evaluation.bad_leaves() else [])
         self._watched += 1
+        if watched.constant is not None:
+            self._add(self._judge.judge_constant(watched.constant, construction))
+            return True
+        births = watched.forward or (watched.backward if watched.evaluation.bad_leaves() else [])
         for birth in births[:_MOST_BIRTHS]:
             if (birth.phase, birth.operation, birth.place) in self._failed:
                 continue

@@ -123,6 +123,7 @@ class Spy(TorchDispatchMode):
         self.events: list[Event] = []
         self.lines: set[tuple[str, int]] = set()
         self.operations: set[str] = set()
+        self.constant: Event | None = None  # the first NaN that neither inputs nor parameters have a part in
         self._root = source_root
         self._everything = everything
         self._order = 0
@@ -169,6 +170,9 @@ class Spy(TorchDispatchMode):
         origin = _combined(operation, args, origins)
         found = singularity(operation, args) if origin.varies else None
         born = self._born(made, given, origins, origin, [*args, *kwargs.values()])
+        if born == "constant":
+            place, _ = self._place()
+            self.constant = self.constant or Event(self._order, operation, place, _all(origins), born="nan")
         if born in ("nan", "inf"):
             origin.births = frozenset({self._order})
         for tensor in made:
@@ -182,7 +186,7 @@ class Spy(TorchDispatchMode):
         if born in ("nan", "inf") or found is not None or self._everything:
             # Of what goes in: whether the operand was computed is another question than whether the result is.
             before = self.origin(args[found.argument]) if found is not None else _all(origins)
-            event = Event(self._order, operation, place, before, born=born if born != "meant" else None)
+            event = Event(self._order, operation, place, before, born=born if born in ("nan", "inf") else None)
             event.own_infinity = born == "nan" and (
                 any(isinstance(value, float) and value - value != 0 for value in [*args, *kwargs.values()])
                 or any(_numeric(tensor) and not finite(tensor) for tensor in given)
@@ -202,7 +206,9 @@ class Spy(TorchDispatchMode):
         origin: Origin,
         arguments: Sequence[Any],
     ) -> str | None:
-        """`nan` or `inf` if one began here, `meant` for an infinity that the code wrote down; sets inherited births."""
+        """`nan` or `inf` if one began here, `constant` for a NaN of constants alone, `meant` for an infinity that the
+        code wrote down; sets inherited births.
+        """
         bad = [tensor for tensor in made if _numeric(tensor) and not finite(tensor)]
         if not bad:
             origin.births = frozenset()
@@ -219,7 +225,8 @@ class Spy(TorchDispatchMode):
             if has_nan and not nan_given and origin.varies:
                 return "nan"
             origin.births = frozenset({INTENDED})
-            return "meant"
+            alone = has_nan and not nan_given and not written and bool(given) and not origin.varies
+            return "constant" if alone else "meant"
         return "nan" if has_nan else "inf"
 
     def _place(self) -> tuple[Place | None, bool]:
