@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import torch
 from gradproof_probe.checks.autocast import Autocast
 from gradproof_probe.checks.base import CheckResult
+from gradproof_probe.training.careful_products import CarefulProducts
 from gradproof_probe.training.cuda_autocast import cuda_lists
 from gradproof_probe.training.rounding_mode import Rounding
 
@@ -156,3 +159,45 @@ def test_rounding_keeps_the_digits_of_the_type_but_not_its_range(dtype: torch.dt
     torch.testing.assert_close(added, wanted, rtol=0, atol=0)
     for made, factor in ((small, 1e-12), (large, 1e12)):
         assert 0 < float((made / (x * factor) - 1).abs().max()) <= unit
+
+
+@pytest.fixture(params=["wrong", "not finite"])
+def faulty_half_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Matrices in bfloat16 are multiplied wrongly on this machine."""
+
+    def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        found = (a.float().unsqueeze(-1) * b.float().unsqueeze(0)).sum(1) if a.dtype == torch.bfloat16 else None
+        if found is None:
+            return (a.unsqueeze(-1) * b.unsqueeze(0)).sum(1)
+        found[0] = 5 * found[0] if request.param == "wrong" else torch.inf
+        return found.to(a.dtype)
+
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is overridden
+        library.impl("mm", multiply, "CPU")
+    yield
+    library._destroy()
+
+
+@pytest.mark.usefixtures("faulty_half_kernel")
+def test_a_half_kernel_of_this_machine_that_is_wrong_is_no_fault_of_the_code() -> None:
+    result = checked("Multiplies")
+    assert result.verdict == "inconclusive", result
+    assert result.diagnosis is not None
+    assert result.diagnosis.cause == "half_kernel"
+
+
+def test_products_in_half_precision_are_those_of_float32_rounded() -> None:
+    a, b = torch.randn(9, 33).bfloat16(), torch.randn(33, 5).bfloat16()
+    with CarefulProducts():
+        found = a @ b
+    assert torch.equal(found, (a.float() @ b.float()).bfloat16())
+    image, weight = torch.randn(2, 3, 5, 5).half(), torch.randn(4, 3, 3, 3).half().requires_grad_()
+    with CarefulProducts():
+        output = torch.conv2d(image, weight)
+        (gradient,) = torch.autograd.grad(output, weight, torch.ones_like(output))
+    exact = weight.detach().float().requires_grad_()
+    (expected,) = torch.autograd.grad(torch.conv2d(image.float(), exact).sum(), exact)
+    assert gradient.dtype == torch.float16
+    torch.testing.assert_close(gradient, expected.half())

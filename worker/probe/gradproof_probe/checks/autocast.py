@@ -33,6 +33,7 @@ from gradproof_probe.training.autocasting import (
     tried,
     under_autocast,
 )
+from gradproof_probe.training.careful_products import CarefulProducts
 from gradproof_probe.training.cuda_autocast import cuda_lists
 from gradproof_probe.training.custom_functions import Decorated, decorated_at
 from gradproof_probe.training.half_singularities import Singular, ordinary, search
@@ -81,10 +82,12 @@ class Autocast(Check):
             "`fail` is an error that autocast alone raises at a submitted line and that is about types or about a "
             "number that float16 can't hold; a value or gradient that is finite and fits, but not under autocast; "
             "and an error of more than 10 times the yardstick's (and of more than 12 % in bfloat16, 5 % in float16), "
-            "each with other parameters and inputs as well. Gradients in float16 are not measured, since training "
-            "scales the loss there. An eps that float16 can't hold, shown by a row of zeros or of equal values, is "
-            "`inconclusive`: whether such rows come in half precision is not known. A custom Function that says "
-            "nothing of autocast, in a source that never speaks of mixed precision, is `inconclusive` where it can't "
+            "each with other parameters and inputs as well, and where products are computed in float32 and rounded "
+            "(else this machine's half kernels are wrong: `inconclusive`). Gradients in float16 are not measured, "
+            "since training scales the loss there. An eps that float16 can't hold, shown by a row of zeros or of equal "
+            "values, is `inconclusive`: whether such rows come in half precision is not known. A custom Function that "
+            "says nothing of autocast, in a source that never speaks of mixed precision, is `inconclusive` where it "
+            "can't "
             "be used under it. Inputs that are half already are reported only. Where autocast casts nothing, the "
             "check is `skipped`."
         ),
@@ -286,6 +289,14 @@ class _Run:
             for name in row.not_finite
         ):
             return []
+        with CarefulProducts():
+            careful = tried(again, self._mode, under_autocast(dtype, scale=scale))
+        if not isinstance(careful, Raised) and not any(
+            name in careful.values and lost(careful.values[name], plain.values[name])
+            for name in row.not_finite
+            if name in plain.values
+        ):
+            return [_half_kernel(row, "not finite")]
         singular = ordinary(self._subject, self._mode, dtype, argument_names(self._context))
         birth = None if singular is None else singular.birth
         begins = "" if birth is None else f"; it begins in `{birth.operation.lstrip('_')}`"
@@ -313,6 +324,8 @@ class _Run:
         rows = error_rows(narrow, wide, yardstick, dtype, "float32")
         if not any(other.what == row.what and self._is_far(other, dtype) for other in rows):
             return []
+        if not self._is_far_by_itself(row, dtype):
+            return [_half_kernel(row, f"off by {row.error:.1%}")]
         text = (
             f"under autocast to {row.dtype} {row.name} is off by {row.error:.1%}, where rounding every result to that "
             f"type costs {row.rounding:.1%}: it computes something else there"
@@ -321,6 +334,20 @@ class _Run:
             text += f". Values jump in it ({', '.join(self._steps[:3])}), so that a rounding can become any difference"
         numbers = {"dtype": row.dtype, "error": row.error, "rounding_alone": row.rounding, "tensor": row.name}
         return [_Fault("differs_under_autocast", text, None, numbers, sure=not self._steps)]
+
+    def _is_far_by_itself(self, row: Row, dtype: torch.dtype) -> bool:
+        """Whether it is as far where products are computed in float32 and rounded."""
+        try:
+            wide, precise = reference(self._subject, self._mode)
+        except Exception:
+            return True
+        with CarefulProducts():
+            careful = tried(self._subject, self._mode, under_autocast(dtype))
+        yardstick = rounded(self._subject, self._mode, precise, dtype)
+        if isinstance(careful, Raised) or yardstick is None:
+            return True
+        rows = error_rows(careful, wide, yardstick, dtype, "float32")
+        return any(other.what == row.what and self._is_far(other, dtype) for other in rows)
 
 
 def replace_values(seen: Observation, names: Sequence[str]) -> Observation:
@@ -340,6 +367,16 @@ def _trusted(plain: Observation, wide: Observation) -> list[str]:
         and not bool((plain.values[name].isfinite() != true.isfinite()).any())
         and relative(plain.values[name], true, scale if name.startswith("gradient") else 0.0) <= PLAIN
     ]
+
+
+def _half_kernel(row: Row, how: str) -> _Fault:
+    """`how`: what is wrong with it only where this machine's own kernels multiply."""
+    name = row.not_finite[0] if row.not_finite else row.name
+    text = (
+        f"under autocast to {row.dtype} {name} is {how}, and right where products are computed in float32 and rounded: "
+        "this machine's kernel for that type is wrong, not the code"
+    )
+    return _Fault("half_kernel", text, None, {"dtype": row.dtype, "tensor": name}, sure=False)
 
 
 def _of_singular(singular: Singular) -> _Fault:
