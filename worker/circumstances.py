@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 from services.reuse.keys import Surroundings
 from services.settings import Settings
 from worker.environments import layer_for
-from worker.execution.command import probe_directory
+from worker.execution.command import probe_digest
 
 # Names and versions only: what a package does is told by its version.
 _LISTING: Final = (
@@ -25,16 +24,6 @@ _LISTING: Final = (
     "sorted({(d.metadata['Name'] or '', d.version or '') for d in m.distributions()})]))"
 )
 _ANSWER_S: Final = 60.0
-
-
-@cache
-def probe_digest() -> str:
-    """A digest of the files of the probe."""
-    directory = probe_directory()
-    digest = hashlib.sha256()
-    for file in sorted(directory.rglob("*.py")):
-        digest.update(file.relative_to(directory).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def environment_digest(python: Path) -> str | None:

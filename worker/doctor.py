@@ -33,6 +33,7 @@ from worker.devices import InventoryError, read_inventory
 from worker.devices.lease import holder, lock_directory
 from worker.devices.leftovers import in_use
 from worker.environments.build import uv_executable
+from worker.execution.kept_kernels import amount
 from worker.sandbox import Capability, detect
 from worker.sandbox.bubblewrap import HOW_TO_GET_IT, SYSTEM_PATH, numbers
 from worker.sandbox.model import Mode
@@ -97,6 +98,7 @@ def examine(settings: Settings, python: Path | None = None) -> list[DoctorLine]:
         _broker(settings),
         _git(),
         _environment(settings),
+        _kept_kernels(settings),
         _disk(settings),
     ]
 
@@ -312,6 +314,21 @@ def _environment(settings: Settings) -> DoctorLine:
     if version is None:
         return DoctorLine(name, State.MISSING, "wheels, but uv was not found", "install Gradproof again")
     return _to_be_made(name, f"wheels, with {version}; kept", settings.environment_dir, "GRADPROOF_ENVIRONMENT_HOME")
+
+
+def _kept_kernels(settings: Settings) -> DoctorLine:
+    name = "kept kernels"
+    if not settings.kept_kernels or not settings.sandbox:
+        return DoctorLine(name, State.OK, "off: what inductor compiles is compiled again by each analysis")
+    places = {
+        settings.kept_kernels_directory: "workers",
+        settings.own_kept_kernels_directory: "gradproof check",
+    }
+    told = []
+    for place, whose in places.items():
+        kept = amount(place)
+        told.append(f"{whose}: {kept.size / 2**20:.1f} MiB of {kept.origins} in {place}")
+    return DoctorLine(name, State.OK, f"at most {settings.kept_kernels_size / _GIB:.1f} GiB; {'; '.join(told)}")
 
 
 def _disk(settings: Settings) -> DoctorLine:

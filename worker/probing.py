@@ -77,6 +77,7 @@ class _Run:
             tolerances=self._work.tolerances,
             seconds_left=self._work.seconds_left,
             layer=packages_for(source, first.analysis_id, self._tools),
+            origin=self._work.origin,
         )
 
     def cancelled(self) -> bool:

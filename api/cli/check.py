@@ -332,7 +332,7 @@ def _run(paths: list[str], wanted: _Wanted, device: Device, python: Path | None,
 
     configure_logging(level=logging.WARNING)  # what nobody set up is written to stdout, which the report has for itself
 
-    settings = _settings(python, wanted.environment, sandbox=sandbox)
+    settings = _settings(python, wanted.environment, sandbox=sandbox, cache=wanted.uses_cache)
     with _tree(paths, settings, wanted.root) as (tree, only), _progress(people()) as progress:
         _require_python(tree if only is None else only, paths)
         analysis = LocalAnalysis.run(
@@ -346,6 +346,7 @@ def _run(paths: list[str], wanted: _Wanted, device: Device, python: Path | None,
                 only=only,
                 changed=None if wanted.base is None else wanted.base.changed(tree),
                 verdicts=settings.data_dir / "verdicts" if wanted.uses_cache else None,
+                directory=_directory(paths),
             ),
             progress=progress,
         )
@@ -357,7 +358,15 @@ def _require_executable(python: Path | None) -> None:
         raise PythonError(f"--python {python} is not an executable file")
 
 
-def _settings(python: Path | None, environment: str | None, *, sandbox: bool) -> Settings:
+def _directory(paths: list[str]) -> Path | None:
+    """Where the code lies; None for what is unpacked or fetched first."""
+    if not _is_local(paths):
+        return None
+    first = Path(paths[0])
+    return first if first.is_dir() else first.parent
+
+
+def _settings(python: Path | None, environment: str | None, *, sandbox: bool, cache: bool) -> Settings:
     from services.settings import read_settings  # noqa: PLC0415 - only runs have settings
 
     changes: dict[str, Any] = {} if environment is None else {"environment": environment}
@@ -366,7 +375,10 @@ def _settings(python: Path | None, environment: str | None, *, sandbox: bool) ->
         changes["python"] = python.absolute()
     if not sandbox:
         changes["sandbox"] = False
-    return read_settings(**changes)
+    if not cache:
+        changes["kept_kernels"] = False
+    settings = read_settings(**changes)
+    return settings.model_copy(update={"kept_kernels_home": settings.own_kept_kernels_directory})
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from services.jobs.models import JobKind, JobRow, JobState
 from services.reports.document import CheckInfo, ExampleInfo, Harness
 from services.reuse.bounds import bounds_of
 from services.reuse.keys import Circumstances, Surroundings, content_key, examples_key
+from services.reuse.origins import Origin, origin_of_analysis
 from services.settings import Settings
 from services.snapshots.repository import record_snapshot
 
@@ -50,12 +51,13 @@ NOT_RUN = "infrastructure"
 class ProbeWork:
     """What a worker has to know to run a batch: the snapshot, the tolerances, and the target of each job.
 
-    `seconds_left` of the budget of the analysis; None without one.
+    `seconds_left` of the budget of the analysis; None without one. `origin` says whose code it is.
     """
 
     snapshot_digest: str
     tolerances: Mapping[str, float]
     plans: Mapping[str, TargetPlan]
+    origin: Origin
     seconds_left: float | None = None
 
 
@@ -133,6 +135,12 @@ class WorkResults:
                 row.snapshot_digest,
                 tolerances,
                 {job: plans[target] for job, target in targets.items()},
+                origin_of_analysis(
+                    row.project_id,
+                    url=row.source_url if row.source_kind == "git" else None,
+                    ref=row.source_ref,
+                    snapshot=row.snapshot_digest,
+                ),
                 self._seconds_left(row),
             )
 

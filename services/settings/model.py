@@ -75,6 +75,16 @@ class Settings(BaseSettings):
         default=None,
         description="where headers that inductor needs are kept, 156 MB for each torch; empty: in the user's cache",
     )
+    kept_kernels: bool = Field(
+        default=True, description="whether what inductor compiled for a repository is kept for its next analysis"
+    )
+    kept_kernels_home: Path | None = Field(
+        default=None,
+        description="where it is kept; empty: below data_dir, and for `gradproof check` in the user's cache",
+    )
+    kept_kernels_size: int = Field(
+        default=2**30, ge=0, description="bytes of it, of all repositories together; the longest unused goes first"
+    )
 
     examples_budget: timedelta = Field(
         default=timedelta(seconds=60),
@@ -160,10 +170,23 @@ class Settings(BaseSettings):
     @property
     def compiled_headers_directory(self) -> Path:
         """Where `worker.execution.compiled_headers` keeps what it makes."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return self.compiled_headers_home or cache / "gradproof" / "headers"
+        return self.compiled_headers_home or _user_cache() / "headers"
+
+    @property
+    def kept_kernels_directory(self) -> Path:
+        """Where a worker keeps what inductor compiled (`worker.execution.kept_kernels`)."""
+        return self.kept_kernels_home or self.data_dir / "kernels"
+
+    @property
+    def own_kept_kernels_directory(self) -> Path:
+        """Where `gradproof check` does."""
+        return self.kept_kernels_home or _user_cache() / "kernels"
 
     @property
     def snapshot_dir(self) -> Path:
         """Where the content-addressed snapshots live."""
         return self.data_dir / "snapshots"
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gradproof"

@@ -72,6 +72,7 @@ class Stack:
             "GRADPROOF_DATA_DIR": str(self.directory),
             "GRADPROOF_INDUCTOR_BUDGET": "PT1S",
             "GRADPROOF_COMPILED_HEADERS_HOME": f"{self.directory}-headers",
+            "GRADPROOF_KEPT_KERNELS_HOME": f"{self.directory}-kernels",
             "GRADPROOF_NVIDIA_SMI": f"{self.directory}-driver/nvidia-smi",
             "GRADPROOF_DEVICE_LOCKS": f"{self.directory}-locks",
             "GRADPROOF_DEVICE_PATIENCE": "1",

@@ -27,7 +27,8 @@ def test_every_part_of_a_working_machine_is_named_and_needs_nothing(service_sett
     lines = lines_of(service_settings, Path(sys.executable))
     assert list(lines) == [
         "python", "torch", "sandbox", "sandbox: bubblewrap", "sandbox: seccomp", "sandbox: control groups",
-        "sandbox: user namespaces", "compiler", "devices", "database", "broker", "git", "environment", "disk",
+        "sandbox: user namespaces", "compiler", "devices", "database", "broker", "git", "environment",
+        "kept kernels", "disk",
     ]  # fmt: skip
     for name in ("python", "torch", "sandbox", "database", "broker", "git", "compiler"):
         assert (lines[name].state, lines[name].remedy) == (State.OK, "")
@@ -104,3 +105,12 @@ def test_environments_of_repositories_are_off_or_kept_where_there_is_room(
     assert (line.state, line.remedy) == (State.OK, "")
     assert "uv" in line.detail
     assert str(tmp_path / "layers") in line.detail
+
+
+def test_what_is_kept_of_compiled_code_is_counted(make_settings: MakeSettings, tmp_path: Path) -> None:
+    home = tmp_path / "kernels"
+    home.mkdir()
+    (home / "a.kernels").write_bytes(bytes(3 * 2**20))
+    line = lines_of(make_settings(kept_kernels_home=home))["kept kernels"]
+    assert f"3.0 MiB of 1 in {home}" in line.detail
+    assert lines_of(make_settings(kept_kernels=False))["kept kernels"].detail.startswith("off")

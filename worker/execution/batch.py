@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from analyzer.findings import TargetDeclaration
+from services.reuse.origins import Origin
 from worker.devices import Gpu
 from worker.sandbox.model import Mode
 
@@ -57,6 +58,7 @@ class Batch:
     `source` is the directory of the snapshot; `python` the interpreter that runs the probe beside submitted code.
     `layer` holds the packages of its own requirements, None without any. `gpu` is lent to it, for `device` "cuda".
     `seconds_left` of the budget of the analysis (None: it has none): afterwards no further target is begun.
+    `origin` says whose code it is: what inductor compiles is kept for the next run of the same (None: for nobody).
     """
 
     source: Path
@@ -68,6 +70,7 @@ class Batch:
     seconds_left: float | None = None
     layer: Path | None = None
     gpu: Gpu | None = None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,7 @@ _SOURCE: Final = "/source"
 _PROBE: Final = "/gradproof"
 _LAYER: Final = "/layer"
 _HEADERS: Final = "/headers"
+_KERNELS: Final = "/kernels"
 
 
 def probe_directory() -> Path:
@@ -27,6 +30,16 @@ def probe_directory() -> Path:
     if spec is None or spec.origin is None:
         raise RuntimeError("this installation lacks its probe: install Gradproof again")
     return Path(spec.origin).parent
+
+
+@cache
+def probe_digest() -> str:
+    """A digest of the files of the probe."""
+    directory = probe_directory()
+    digest = hashlib.sha256()
+    for file in sorted(directory.rglob("*.py")):
+        digest.update(file.relative_to(directory).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def probe_command(
@@ -40,12 +53,13 @@ def probe_command(
     layer: Path | None = None,
     gpu: Gpu | None = None,
     headers: Path | None = None,
+    kernels: Path | None = None,
 ) -> Command:
     """The probe over the snapshot at `source`; `asked` holds the keys of the request that say what for.
 
     `gpu` is the one device that it sees, with `device="cuda"`.
     Packages of a `layer` come last on the path: they add to what the interpreter has and can't hide any of it.
-    `headers` are lent to inductor (`compiled_headers`).
+    `headers` and `kernels` are lent to inductor (`compiled_headers`, `kept_kernels`).
     """
     probe = probe_directory()
     confined = mode is not Mode.OFF
@@ -58,6 +72,14 @@ def probe_command(
         "isolated": confined,
         **asked,
     }
+    lent = {
+        name: (place, inside)
+        for name, place, inside in (
+            ("GRADPROOF_COMPILED_HEADERS", headers, _HEADERS),
+            ("GRADPROOF_KEPT_KERNELS", kernels, _KERNELS),
+        )
+        if place is not None
+    }
     layered = "" if layer is None else f"sys.path.append({_LAYER if confined else str(layer)!r}); "
     start = f"import sys; sys.path.insert(0, {path_entry!r}); {layered}from gradproof_probe.main import main; main()"
     return Command(
@@ -69,10 +91,7 @@ def probe_command(
             source: _SOURCE,
             probe: f"{_PROBE}/gradproof_probe",
             **({} if layer is None else {layer: _LAYER}),
-            **({} if headers is None else {headers: _HEADERS}),
+            **dict(lent.values()),
         },
-        environment={
-            **device_environment(device, gpu),
-            **({} if headers is None else {"GRADPROOF_COMPILED_HEADERS": _HEADERS}),
-        },
+        environment={**device_environment(device, gpu), **{name: inside for name, (_, inside) in lent.items()}},
     )

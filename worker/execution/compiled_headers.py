@@ -56,11 +56,11 @@ _lock = threading.Lock()
 
 def compiled_headers(python: Path, home: Path) -> Path | None:
     """Where the compiled headers for this interpreter lie; None as long as they are not made, which this begins."""
-    compiler = shutil.which("g++", path=_COMPILER_PATH)
-    if compiler is None:
+    key = toolchain(python)
+    if key is None:
         return None
     with _lock:
-        place = home / _key(python, Path(compiler))
+        place = home / key
         try:
             if not place.is_dir():
                 _go_on(python, place)
@@ -72,9 +72,12 @@ def compiled_headers(python: Path, home: Path) -> Path | None:
         return place if place.is_dir() else None
 
 
-def _key(python: Path, compiler: Path) -> str:
-    """What the headers depend on: the interpreter and its torch, the compiler, the processor."""
-    parts = [_stamp(file) for file in (python.resolve(), compiler.resolve(), *_torch_of(python))]
+def toolchain(python: Path) -> str | None:
+    """What compiled code depends on: the interpreter and its torch, the compiler, the processor; None without one."""
+    compiler = shutil.which("g++", path=_COMPILER_PATH)
+    if compiler is None:
+        return None
+    parts = [_stamp(file) for file in (python.resolve(), Path(compiler).resolve(), *_torch_of(python))]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         parts += [line for line in lines if line.startswith(("flags", "Features"))][:1]

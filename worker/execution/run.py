@@ -15,8 +15,9 @@ from analyzer.findings import TargetDeclaration
 from services.settings import Settings
 from worker.execution.batch import Batch, BatchJob, BatchOutcome, Unfinished
 from worker.execution.causes import cause_of
-from worker.execution.command import START_ALLOWANCE_S, probe_command
-from worker.execution.compiled_headers import compiled_headers
+from worker.execution.command import START_ALLOWANCE_S, probe_command, probe_digest
+from worker.execution.compiled_headers import compiled_headers, toolchain
+from worker.execution.kept_kernels import KeptKernels
 from worker.execution.messages import (
     CheckMessage,
     CheckReply,
@@ -31,7 +32,7 @@ from worker.execution.messages import (
     parse_line,
 )
 from worker.sandbox.launcher import Launcher
-from worker.sandbox.model import Limits, Mode, Outcome
+from worker.sandbox.model import Limits, Mode, Outcome, Status
 
 # What one harness may take before its checks begin (harness facts: 99 % of successes came within 5 s).
 _HARNESS_S: Final = 20.0
@@ -55,6 +56,7 @@ def run_batch(
     `TargetFinishedMessage`, or else the job is among `unfinished`.
     """
     relay = _Relay(batch, on_message)
+    kept = _kept_kernels(batch, launcher.mode, settings)
     command = probe_command(
         batch.source,
         batch.python,
@@ -65,8 +67,18 @@ def run_batch(
         layer=batch.layer,
         gpu=batch.gpu,
         headers=_headers(batch, launcher.mode, settings),
+        kernels=None if kept is None else kept.lent(),
     )
-    outcome = launcher.run(command, _limits(batch, settings), relay.receive, cancelled)
+    coming = None if kept is None else kept.coming()
+    try:
+        outcome = launcher.run(
+            command, _limits(batch, settings), relay.receive, cancelled, None if coming is None else coming.receive
+        )
+        if coming is not None and outcome.status is Status.EXITED and outcome.exit_code == 0:
+            coming.keep()
+    finally:
+        if coming is not None:
+            coming.drop()
     relay.flush(outcome)
     return BatchOutcome(
         unfinished=relay.unfinished(outcome),
@@ -82,9 +94,24 @@ def run_batch(
 
 def _headers(batch: Batch, mode: Mode, settings: Settings) -> Path | None:
     """Unconfined, inductor keeps its own from one run to the next."""
-    if mode is Mode.OFF or not any("compile_equivalence" in job.checks for job in batch.jobs):
+    if mode is Mode.OFF or not _compiles(batch):
         return None
     return compiled_headers(batch.python, settings.compiled_headers_directory)
+
+
+def _kept_kernels(batch: Batch, mode: Mode, settings: Settings) -> KeptKernels | None:
+    """What is kept of earlier runs with the same interpreter, compiler, processor, packages and probe."""
+    if mode is Mode.OFF or not settings.kept_kernels or batch.origin is None or not _compiles(batch):
+        return None
+    tools = toolchain(batch.python)
+    if tools is None:
+        return None
+    surroundings = "\n".join((tools, probe_digest(), str(batch.layer or "")))
+    return KeptKernels(settings.kept_kernels_directory, settings.kept_kernels_size, batch.origin, surroundings)
+
+
+def _compiles(batch: Batch) -> bool:
+    return any("compile_equivalence" in job.checks for job in batch.jobs)
 
 
 def _asked(batch: Batch, settings: Settings) -> dict[str, object]:

@@ -38,6 +38,7 @@ from services.reports.document import (
     Source,
     Tool,
 )
+from services.reuse.origins import origin_of_analysis, origin_of_directory
 from services.settings import Settings
 from services.snapshots.model import Snapshot, SourceTree
 from services.snapshots.store import SnapshotStore
@@ -91,6 +92,7 @@ class LocalOptions:
     changed: frozenset[str] | None = None
     seed: int = 0
     verdicts: Path | None = None
+    directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class LocalAnalysis:
             outcome = _limited(read_snapshot(source, options.analysis), options.only)
             runs = _Runs(
                 source,
-                snapshot.digest,
+                snapshot,
                 outcome,
                 settings=settings,
                 options=options,
@@ -160,7 +162,7 @@ class _Runs:
     """Runs the targets in batches on a few threads and gathers what comes."""
 
     def __init__(
-        self, source: Path, digest: str, outcome: StaticOutcome, *, settings: Settings, options: LocalOptions,
+        self, source: Path, snapshot: Snapshot, outcome: StaticOutcome, *, settings: Settings, options: LocalOptions,
         progress: Progress, cancelled: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._source = source
@@ -178,13 +180,18 @@ class _Runs:
         self._reuse = Reuse(
             None if options.analysis.static_only or not options.analysis.reuse else options.verdicts,
             source,
-            digest,
+            snapshot.digest,
             outcome,
             self._suspicions,
             settings,
             options.device,
             options.seed,
             self._check_names,
+        )
+        self._origin = (
+            origin_of_analysis(None, url=snapshot.source.url, ref=None, snapshot=snapshot.digest)
+            if options.directory is None
+            else origin_of_directory(options.directory)
         )
         self._reused: set[str] = set()
         self._harness: dict[str, Harness] = {}
@@ -364,6 +371,7 @@ class _Runs:
             seconds_left=None if self._until is None else self._until - time.monotonic(),
             layer=self._layer,
             gpu=self._gpu,
+            origin=self._origin,
         )
         outcome = run_batch(
             batch, launcher=launcher, settings=self._settings, on_message=self._hear, cancelled=self._cancelled

@@ -79,7 +79,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """Open descriptors that bwrap inherits; only `result` goes on to the command."""
+    """Open descriptors that bwrap inherits; only `result` and `archive` go on to the command."""
 
     seccomp: int
     request: int
@@ -87,6 +87,7 @@ class Descriptors:
     status: int
     result: int
     lock: int | None
+    archive: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

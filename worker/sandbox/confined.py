@@ -19,7 +19,17 @@ from worker.sandbox.arguments import Bind, Descriptors, Plan, Tools
 from worker.sandbox.cgroups import Group, Hierarchy
 from worker.sandbox.errors import SandboxUnavailableError
 from worker.sandbox.interpreters import runtime_of
-from worker.sandbox.model import RESULT_FD, Cancelled, Command, Limits, Mode, Outcome, ResultLine
+from worker.sandbox.model import (
+    ARCHIVE_FD,
+    RESULT_FD,
+    Archive,
+    Cancelled,
+    Command,
+    Limits,
+    Mode,
+    Outcome,
+    ResultLine,
+)
 from worker.sandbox.runs import enter_group, entered, open_pipe, outcome_of
 from worker.sandbox.slots import Slot, occupy
 from worker.sandbox.supervision import Ending, supervise
@@ -58,13 +68,21 @@ class BubblewrapLauncher:
         self._slots = slots
         self._uid_base = uid_base
 
-    def run(self, command: Command, limits: Limits, on_result: ResultLine, cancelled: Cancelled) -> Outcome:
+    def run(
+        self,
+        command: Command,
+        limits: Limits,
+        on_result: ResultLine,
+        cancelled: Cancelled,
+        on_archive: Archive | None = None,
+    ) -> Outcome:
         with ExitStack() as stack:
             slot = stack.enter_context(occupy(self._slots, self._uid_base)) if self._slots is not None else None
             group = enter_group(stack, self._hierarchy, limits)
             watch = None if group is not None else usage.MemoryWatch(limits.memory)
             result, result_end = open_pipe(stack)
             status, status_end = open_pipe(stack)
+            archive, archive_end = (None, None) if on_archive is None else open_pipe(stack)
             inherited = Descriptors(
                 seccomp=_in_memory(self._seccomp),
                 request=_in_memory(command.request),
@@ -72,10 +90,11 @@ class BubblewrapLauncher:
                 status=status_end,
                 result=result_end,
                 lock=os.dup(slot.lock) if slot is not None else None,
+                archive=archive_end,
             )
             descriptors = [
                 inherited.seccomp, inherited.request, inherited.hosts, inherited.status, inherited.result,
-                *([] if inherited.lock is None else [inherited.lock]),
+                *(end for end in (inherited.lock, inherited.archive) if end is not None),
             ]  # fmt: skip
             try:
                 vector = self._vector(command, limits, inherited, slot, group)
@@ -92,6 +111,7 @@ class BubblewrapLauncher:
             ending = supervise(
                 vector, environment={}, directory="/", inherited=descriptors, result=result, status_report=status,
                 limits=limits, on_result=on_result, cancelled=cancelled, kill=kill, watch=watch,
+                archive=None if archive is None or on_archive is None else (archive, on_archive),
             )  # fmt: skip
             if ending.stopped is None and not _payload_ran(ending):
                 raise SandboxUnavailableError(
@@ -120,7 +140,7 @@ class BubblewrapLauncher:
             binds=[Bind(places.get(host, str(host)), inside) for host, inside in shown],
             limits=limits,
             descriptors=inherited,
-            environment={**_ENVIRONMENT, **command.environment, RESULT_FD: str(inherited.result)},
+            environment={**_ENVIRONMENT, **command.environment, **_descriptors_of(inherited)},
             device_nodes=command.device_nodes,
             argv=command.argv,
         )
@@ -145,6 +165,12 @@ class BubblewrapLauncher:
         places = {path: f"{place}/{number}" for number, path in enumerate(hidden)}
         bwrap = Path(places[home]) / self._bwrap.relative_to(home) if home in places else self._bwrap
         return bwrap, places, (place, [str(path) for path in hidden])
+
+
+def _descriptors_of(inherited: Descriptors) -> dict[str, str]:
+    """What tells the command where to write."""
+    archive = {} if inherited.archive is None else {ARCHIVE_FD: str(inherited.archive)}
+    return {RESULT_FD: str(inherited.result), **archive}
 
 
 def _in_memory(content: bytes) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from worker.sandbox.model import Cancelled, Command, Limits, Mode, Outcome, ResultLine
+from worker.sandbox.model import Archive, Cancelled, Command, Limits, Mode, Outcome, ResultLine
 
 
 class Launcher(Protocol):
@@ -18,10 +18,19 @@ class Launcher(Protocol):
     @property
     def mode(self) -> Mode: ...
 
-    def run(self, command: Command, limits: Limits, on_result: ResultLine, cancelled: Cancelled) -> Outcome:
+    def run(
+        self,
+        command: Command,
+        limits: Limits,
+        on_result: ResultLine,
+        cancelled: Cancelled,
+        on_archive: Archive | None = None,
+    ) -> Outcome:
         """Run `command` to its end.
 
         `on_result` gets each complete result line, without its line end, while the command runs; `cancelled` is asked
-        five times a second. An exception of either ends the run and is raised again. Raises SandboxUnavailableError if
-        the sandbox, or what the command wants to see inside, can't be set up.
+        five times a second. `on_archive` gets what the command writes to the descriptor whose number is in
+        `GRADPROOF_ARCHIVE_FD`, as it comes and without a limit; in mode OFF there is no such descriptor. An exception
+        of any of them ends the run and is raised again. Raises SandboxUnavailableError if the sandbox, or what the
+        command wants to see inside, can't be set up.
         """

@@ -15,6 +15,7 @@ from typing import Final
 
 REQUEST: Final = "/job/request.json"
 RESULT_FD: Final = "GRADPROOF_RESULT_FD"
+ARCHIVE_FD: Final = "GRADPROOF_ARCHIVE_FD"
 
 
 class Mode(StrEnum):
@@ -92,4 +93,5 @@ class Outcome:
 
 
 ResultLine = Callable[[bytes], None]
+Archive = Callable[[bytes], None]
 Cancelled = Callable[[], bool]

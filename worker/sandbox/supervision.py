@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final
 
 from worker.sandbox.errors import SandboxUnavailableError
-from worker.sandbox.model import Cancelled, Limits, ResultLine, Status
+from worker.sandbox.model import Archive, Cancelled, Limits, ResultLine, Status
 
 TICK_S: Final = 0.2
 TAIL: Final = 16 * 1024
@@ -106,12 +106,13 @@ def supervise(
     cancelled: Cancelled,
     kill: Callable[[subprocess.Popen[bytes]], None],
     watch: Watch | None = None,
+    archive: tuple[IO[bytes], Archive] | None = None,
 ) -> Ending:
     """Run `argv` to its end and see to it that nothing of it is left.
 
-    `inherited` descriptors are passed on and closed here once the process has them; `result` and `status_report` are
-    our ends of pipes. Exceptions of `on_result` and `cancelled` end the run and are raised again. Raises
-    SandboxUnavailableError if nothing could be started.
+    `inherited` descriptors are passed on and closed here once the process has them; `result`, `status_report` and that
+    of the `archive` are our ends of pipes. Exceptions of `on_result`, of what takes the archive and of `cancelled` end
+    the run and are raised again. Raises SandboxUnavailableError if nothing could be started.
     """
     started = time.monotonic()
     try:
@@ -125,6 +126,8 @@ def supervise(
         for descriptor in inherited:
             os.close(descriptor)
     run = _Run(process, limits, on_result, result, status_report)
+    if archive is not None:
+        run.add(*archive)
     stopped: Status | None = None
     detail = ""
     try:
@@ -180,11 +183,11 @@ class _Run:
         self._selector.register(self._exit, selectors.EVENT_READ, None)
         if process.stdout is None or process.stderr is None:
             raise ValueError("the process was started without pipes")
-        self._add(process.stdout, self._printed(self.stdout))
-        self._add(process.stderr, self._printed(self.stderr))
-        self._add(result, self.results.add)
+        self.add(process.stdout, self._printed(self.stdout))
+        self.add(process.stderr, self._printed(self.stderr))
+        self.add(result, self.results.add)
         if status_report is not None:
-            self._add(status_report, self.report.extend)
+            self.add(status_report, self.report.extend)
 
     def follow(self, deadline: float, cancelled: Cancelled, watch: Watch | None) -> None:
         """Until the process exits, or _StopError."""
@@ -228,7 +231,8 @@ class _Run:
 
         return add
 
-    def _add(self, stream: IO[bytes], consume: Callable[[bytes], None]) -> None:
+    def add(self, stream: IO[bytes], consume: Callable[[bytes], None]) -> None:
+        """Hand everything that comes from a stream to `consume`, from now on."""
         os.set_blocking(stream.fileno(), False)
         self._selector.register(stream, selectors.EVENT_READ, consume)
 

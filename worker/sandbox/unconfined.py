@@ -19,7 +19,7 @@ from typing import Final
 from worker.sandbox import usage
 from worker.sandbox.arguments import Tools
 from worker.sandbox.cgroups import Hierarchy
-from worker.sandbox.model import RESULT_FD, Cancelled, Command, Limits, Mode, Outcome, ResultLine
+from worker.sandbox.model import RESULT_FD, Archive, Cancelled, Command, Limits, Mode, Outcome, ResultLine
 from worker.sandbox.runs import enter_group, entered, open_pipe, outcome_of
 from worker.sandbox.supervision import supervise
 
@@ -36,7 +36,14 @@ class UnconfinedLauncher:
         self._tools = tools
         self._hierarchy = hierarchy
 
-    def run(self, command: Command, limits: Limits, on_result: ResultLine, cancelled: Cancelled) -> Outcome:
+    def run(
+        self,
+        command: Command,
+        limits: Limits,
+        on_result: ResultLine,
+        cancelled: Cancelled,
+        on_archive: Archive | None = None,  # noqa: ARG002 - nothing is handed out by what is not confined
+    ) -> Outcome:
         with ExitStack() as stack:
             job = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradproof-job-")))
             (job / "request.json").write_bytes(command.request)

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from gradproof_probe.batch import BatchRun
+from gradproof_probe.compiling import kept_kernels
 from gradproof_probe.errors import ProbeError
 from gradproof_probe.processes import LineWriter, harden_parent, watch
 from gradproof_probe.request import Request
@@ -25,6 +26,7 @@ from gradproof_probe.source_texts import source_texts
 def supervise(request: Request, descriptor: int) -> None:
     """Answer the whole request. Raises `ProbeError` if torch can't be imported."""
     writer = LineWriter(descriptor)
+    archive = kept_kernels.output_descriptor()
     version, took = prepare(request)
     writer.write(
         {
@@ -43,6 +45,8 @@ def supervise(request: Request, descriptor: int) -> None:
     else:
         source_texts(request.source_root)  # read once, for all that are forked from here
         BatchRun(request, writer).run()
+        if archive is not None:
+            kept_kernels.hand_out(archive)
     writer.write({"type": "done"})
 
 
@@ -69,6 +73,7 @@ def prepare(request: Request) -> tuple[str, float]:
 
         preload()  # 2 to 4 s, once for the batch instead of once for each target
         _lend_headers()
+        kept_kernels.take_over()
     warm_up()
     return str(torch.__version__), took
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final
 
 from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
+from gradproof_probe.compiling import kept_kernels
 from gradproof_probe.processes import LineWriter, watch
 
 # What inductor takes with its header at hand, two sandboxes on two cores: 6.8 s for 4 captured operations, 12 s for 20,
@@ -23,6 +24,8 @@ from gradproof_probe.processes import LineWriter, watch
 INDUCTOR_S: Final = 5.0
 INDUCTOR_OPERATION_S: Final = 0.35
 INDUCTOR_HEADER_S: Final = 8.0  # compiling the header of all kernels, once with a fresh cache
+# What is told of code that was compiled before.
+_CACHE: Final = ("inductor_cache", "inductor_repeated")
 
 
 def preload() -> None:
@@ -56,6 +59,8 @@ class CompileEquivalence(Check):
             "two it comes from. Eval mode is left out where it gives the same bits as train mode before anything is "
             "compiled. Where a C++ compiler exists and the batch's time for it is "
             "not used up, `inductor` runs as well, with `fallback_random`, and is compared with a float64 reference. "
+            "It starts from what it compiled for an earlier analysis of the same repository, if that is kept "
+            "(`inductor_cache`: graphs found compiled, and compiled now). "
             "A custom Function that torch.func takes is compiled under `torch.func.vjp` too. A difference is followed "
             "to the first operation with which it begins: the beginning of the captured graph is compiled, the rest "
             "interpreted, and the cut moved until one operation is left; its submitted line, its submodule and, with "
@@ -67,7 +72,9 @@ class CompileEquivalence(Check):
             "`aot_eager` has to give the same bits as plain eager execution (14 of 14 measured "
             "models do; differences below 16 float32 units are taken for rounding and noted). `inductor` has to "
             "be at most 6 times as far from the float64 reference as eager is, or 2^-23 if that is more (healthy "
-            "models: 0.63 to 1.95 times; injected faults: 209 times and more). Nothing captured, or a gradient "
+            "models: 0.63 to 1.95 times; injected faults: 209 times and more). What is amiss with kernels "
+            "of an earlier analysis is looked at again with everything compiled anew, and only that counts. "
+            "Nothing captured, or a gradient "
             "that is zero throughout, is `inconclusive`, never `pass`. A cause is named only after an experiment: "
             "`asks_whether_compiled` where plain code that is told so gives the compiled values, "
             "`custom_backward_dropped` where plain code without the hand-written backward does, "
@@ -99,6 +106,7 @@ class CompileEquivalence(Check):
         if settled:
             evidence["hypotheses"] = settled
         evidence["inductor"] = inductor.text
+        evidence |= {name: inductor.evidence[name] for name in _CACHE if name in inductor.evidence}
         evidence["inductor_s"] = round(used, 2)
         evidence["took_s"] = round(time.monotonic() - begun, 2)
         if inductor.verdict in ("fail", "inconclusive"):
@@ -121,6 +129,15 @@ class CompileEquivalence(Check):
         begun = time.monotonic()
         until = begun + context.inductor_s
         found, how = _in_child(lambda: _inductor_stage(context, until), until)
+        if kept_kernels.is_warm() and (found is None or found.cause == kept_kernels.DIFFERS_WARM):
+            # What an earlier run left may be what differs, or what broke: only what is compiled anew is evidence.
+            first = f"its process {how}" if found is None else found.text
+            if until - time.monotonic() >= needed:
+                found, how = _in_child(lambda: _anew(context, until), until)
+                if found is not None:
+                    found.evidence["inductor_repeated"] = first
+            elif found is not None:
+                found.text += ", and no time is left to compile it anew"
         used = time.monotonic() - begun
         if found is None:
             return Answer("skipped", "", f"inductor gave no result: its process {how}"), used
@@ -141,6 +158,11 @@ def _inductor_stage(context: CheckContext, until: float) -> Answer:
 
     # What finds out where a difference begins has to end, and to be written, before the child is stopped.
     return inductor_stage(context, time.monotonic() + 0.8 * (until - time.monotonic()))
+
+
+def _anew(context: CheckContext, until: float) -> Answer:
+    kept_kernels.leave_aside()
+    return _inductor_stage(context, until)
 
 
 def _unsettled(context: CheckContext, inductor: Answer) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import torch
 
 from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext
+from gradproof_probe.compiling import kept_kernels
 from gradproof_probe.compiling.bisecting import guilty_pass
 from gradproof_probe.compiling.conditioning import RATIO, is_ill_conditioned
 from gradproof_probe.compiling.explaining import concerning, first_line_not_finite, located
@@ -33,10 +34,13 @@ _DIVIDING: Final = frozenset({"div", "floordiv", "floor_divide", "true_divide"})
 def inductor_stage(context: CheckContext, until: float) -> Answer:
     """`until`: monotonic seconds, for finding out where a difference begins."""
     answer, plain, compiled = _compared(context, until)
-    settled = settled_by_inductor(context, answer, plain, compiled)
-    if answer.verdict == "pass":
-        answer = failing(settled) or answer
-    answer.evidence["hypotheses"] = wire(settled)
+    is_open = answer.cause == kept_kernels.DIFFERS_WARM
+    settled = [] if is_open else settled_by_inductor(context, answer, plain, compiled)
+    if answer.verdict == "pass" and (found := failing(settled)) is not None:
+        answer = _rests_on_kept(found.text) or found
+    if answer.cause != kept_kernels.DIFFERS_WARM:
+        answer.evidence["hypotheses"] = wire(settled)
+    answer.evidence["inductor_cache"] = kept_kernels.counted()
     return answer
 
 
@@ -55,21 +59,30 @@ def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation 
         compiled = observed_compiled(context, _MODE, backend_named("inductor"), calls=1)
     except Exception as error:
         said = f"inductor not judged: compiling raised {describe_error(error, 200)}"
-        return Answer("skipped", "", said), None, None
+        cause = kept_kernels.DIFFERS_WARM if kept_kernels.is_warm() else ""
+        return Answer("skipped", cause, said), None, None
     lost = _not_finite_in_eager(plain, compiled, reference)
     if lost is not None:
-        return _lost_in_eager(context, lost, plain), plain, compiled
+        answer = _rests_on_kept(f"{lost} is finite compiled alone") or _lost_in_eager(context, lost, plain)
+        return answer, plain, compiled
     missing = [name for name in plain.values if name in reference.values and name not in compiled.values]
     if missing:
         answer = _explained(context, until, f"inductor gives no {missing[0]}", (plain, compiled), 1.0)
         return answer, plain, compiled
-    worst, name, of_plain, of_compiled = _worst(plain, compiled, reference)
+    worst, name, of_plain, of_compiled = worst_error(plain, compiled, reference)
     if worst <= RATIO:
         numbers = f"{worst:.2f} times eager's error, at {name}" if name else "no difference"
         return Answer("pass", "equal", f"inductor agrees ({numbers})"), plain, compiled
     text = f"inductor is off by {of_compiled:.2e} at {name}, eager by {of_plain:.2e} (both against float64)"
     limit = (max(of_plain, UNIT) * min(of_compiled, 1.0)) ** 0.5
     return _explained(context, until, text, (plain, compiled), limit), plain, compiled
+
+
+def _rests_on_kept(text: str) -> Answer | None:
+    """That something is amiss was found with code that an earlier run may have compiled, or tampered with."""
+    if not kept_kernels.were_used():
+        return None
+    return Answer("inconclusive", kept_kernels.DIFFERS_WARM, f"with kernels kept from an earlier run, {text}")
 
 
 def _not_finite_in_eager(plain: Observation, compiled: Observation, reference: Observation) -> str | None:
@@ -92,7 +105,7 @@ def _lost_in_eager(context: CheckContext, name: str, plain: Observation) -> Answ
     return Answer("fail", "eager_not_finite", text, first_line_not_finite(context, _MODE))
 
 
-def _worst(plain: Observation, compiled: Observation, reference: Observation) -> tuple[float, str, float, float]:
+def worst_error(plain: Observation, compiled: Observation, reference: Observation) -> tuple[float, str, float, float]:
     """How many times as far off as eager, where, and how far both are."""
     found = (0.0, "", 0.0, 0.0)
     largest = reference.gradient_norm()
@@ -112,6 +125,8 @@ def _worst(plain: Observation, compiled: Observation, reference: Observation) ->
 def _explained(
     context: CheckContext, until: float, text: str, found: tuple[Observation, Observation], limit: float
 ) -> Answer:
+    if (warm := _rests_on_kept(text)) is not None:
+        return warm
     plain, compiled = found
     until = min(until, time.monotonic() + _LOCATING_S)
     rounding = is_ill_conditioned(context, _MODE, plain, compiled, calls=1)
