@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-service precision fuzz real-functions gradient-cases device-faults mutants examples clean
+.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-compile bench-service precision fuzz real-functions gradient-cases compile-faults device-faults mutants examples clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ examples: $(STAMP) ## run the examples of docs/gradients.md, write what they pri
 cases: $(STAMP) ## score tests/cases, confirmed by kind, each miss (ARGS=--static: reading only)
 	$(BIN)/python -m tools.cases $(ARGS)
 
+compile-faults: $(STAMP) ## a compiler's kernels right and wrong, and what is said of each (ARGS=--verbose)
+	$(BIN)/python -m benchmarks.compile_faults $(ARGS)
+
 device-faults: $(STAMP) ## kernels right and wrong on the simulated device, and what is said of each (ARGS=--verbose)
 	$(BIN)/python -m benchmarks.device_faults $(ARGS)
 
@@ -84,6 +87,9 @@ survey: $(STAMP) ## zero-configuration rates on real packages (PACKAGES="vit-pyt
 
 bench-static: $(STAMP) ## the analyzer against ast, libcst and two linters on the same files (ARGS=--scaling)
 	$(BIN)/python -m benchmarks.static_speed $(ARGS) $(PACKAGES)
+
+bench-compile: $(STAMP) ## fourteen modules compiled, cold and warm, and what is said of each (ARGS="MLP --wheels DIR")
+	$(BIN)/python -m benchmarks.compile_modules $(ARGS)
 
 bench-service: $(STAMP) ## whole packages through the service: minutes, targets, findings, memory (ARGS="--budget 5")
 	$(BIN)/python -m benchmarks.end_to_end $(PACKAGES) $(ARGS)

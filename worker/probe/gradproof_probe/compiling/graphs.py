@@ -22,6 +22,13 @@ from gradproof_probe.trees import tensors
 _MOST_CALLS: Final = 16  # graphs times calls that are kept; a model that is broken more often is located no further
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _PART: Final = re.compile(r"(?:^L\['self'\]\.?)|(?:_modules\['([^']*)'\])")
+# They hand on what they are given, in another shape.
+_HANDING_ON: Final = frozenset(
+    {
+        *("getitem", "view", "reshape", "flatten", "unflatten", "transpose", "permute", "t", "squeeze", "unsqueeze"),
+        *("expand", "contiguous", "chunk", "split", "unbind", "movedim", "swapaxes"),
+    }
+)
 
 
 class _OutOfTimeError(Exception):
@@ -94,12 +101,19 @@ def compiled_between(graph: torch.fx.GraphModule, backend: Backend, begin: int, 
 
 
 def first_differing(
-    call: GraphCall, backend: Backend, differs: Callable[[Observation], bool], *, seed: int, more: Callable[[], bool]
+    call: GraphCall,
+    backend: Backend,
+    differs: Callable[[Observation], bool],
+    *,
+    seed: int,
+    more: Callable[[], bool],
+    several: bool = True,
 ) -> torch.fx.Node | None:
-    """The operation whose compilation gives something else, or the last of those that do so together.
+    """The operation whose compilation gives something else, or of those that do so together the last that computes.
 
-    Halves are compiled alone as long as one of them is wrong alone: all compilations together are of twice the graph.
-    None if the whole graph, compiled by itself, gives the same, or time runs out.
+    Halves are compiled alone as long as one of them is wrong alone: all compilations together are of the graph once or
+    twice. Of `several` graphs each is compiled as a whole first, since most are right. None if the whole graph,
+    compiled by itself, gives the same, or time runs out.
     """
     nodes = list(call.graph.graph.nodes)
     start = next((number for number, node in enumerate(nodes) if node.op.startswith("call")), 0)
@@ -115,7 +129,8 @@ def first_differing(
 
     begin, end = 0, len(bounds) - 1
     try:
-        if end == 0 or not wrong(begin, end):
+        known = several or end == 1
+        if end == 0 or (known and not wrong(begin, end)):
             return None
         while end - begin > 1:
             middle = (begin + end) // 2
@@ -123,11 +138,15 @@ def first_differing(
                 end = middle
             elif wrong(middle, end):
                 begin = middle
+            elif not known and not wrong(begin, end):
+                return None
             else:
                 begin, end = _together(wrong, begin, middle, end)
+            known = True
     except _OutOfTimeError:
         return None
-    return next((node for node in reversed(nodes[bounds[begin] : bounds[end]]) if node.op.startswith("call")), None)
+    last = [node for node in reversed(nodes[bounds[begin] : bounds[end]]) if node.op.startswith("call")]
+    return next((node for node in last if operation(node) not in _HANDING_ON), last[0] if last else None)
 
 
 def _together(wrong: Callable[[int, int], bool], begin: int, middle: int, end: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from gradproof_probe.compiling import kept_kernels
 from gradproof_probe.compiling.bisecting import guilty_pass
 from gradproof_probe.compiling.conditioning import RATIO, is_ill_conditioned
 from gradproof_probe.compiling.explaining import concerning, first_line_not_finite, located
-from gradproof_probe.compiling.running import backend_named, observed, observed_compiled
+from gradproof_probe.compiling.running import Backend, backend_named, observed, observed_compiled
 from gradproof_probe.compiling.suspected import failing, settled_by_inductor, wire
 from gradproof_probe.equivalence.observation import ROUNDING, UNIT, Mode, Observation, relative_error
 from gradproof_probe.gradients.precision import STEPS
@@ -31,9 +31,9 @@ _LOCATING_S: Final = 25.0
 _DIVIDING: Final = frozenset({"div", "floordiv", "floor_divide", "true_divide"})
 
 
-def inductor_stage(context: CheckContext, until: float) -> Answer:
-    """`until`: monotonic seconds, for finding out where a difference begins."""
-    answer, plain, compiled = _compared(context, until)
+def inductor_stage(context: CheckContext, until: float, patched: Backend | None = None) -> Answer:
+    """`until`: monotonic seconds, for finding out where a difference begins. `patched`: what stands in for inductor."""
+    answer, plain, compiled = _compared(context, until, patched)
     is_open = answer.cause == kept_kernels.DIFFERS_WARM
     settled = [] if is_open else settled_by_inductor(context, answer, plain, compiled)
     if answer.verdict == "pass" and (found := failing(settled)) is not None:
@@ -44,7 +44,9 @@ def inductor_stage(context: CheckContext, until: float) -> Answer:
     return answer
 
 
-def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation | None, Observation | None]:
+def _compared(
+    context: CheckContext, until: float, patched: Backend | None
+) -> tuple[Answer, Observation | None, Observation | None]:
     from torch._inductor import config
 
     config.fallback_random = True  # draws eager's random numbers (checks facts §3)
@@ -56,7 +58,7 @@ def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation 
         said = f"inductor not judged: no float64 reference ({describe_error(error, 150)})"
         return Answer("skipped", "", said), None, None
     try:
-        compiled = observed_compiled(context, _MODE, backend_named("inductor"), calls=1)
+        compiled = observed_compiled(context, _MODE, patched or backend_named("inductor"), calls=1)
     except Exception as error:
         said = f"inductor not judged: compiling raised {describe_error(error, 200)}"
         cause = kept_kernels.DIFFERS_WARM if kept_kernels.is_warm() else ""
@@ -67,7 +69,7 @@ def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation 
         return answer, plain, compiled
     missing = [name for name in plain.values if name in reference.values and name not in compiled.values]
     if missing:
-        answer = _explained(context, until, f"inductor gives no {missing[0]}", (plain, compiled), 1.0)
+        answer = _explained(context, until, f"inductor gives no {missing[0]}", (plain, compiled), 1.0, patched)
         return answer, plain, compiled
     worst, name, of_plain, of_compiled = worst_error(plain, compiled, reference)
     if worst <= RATIO:
@@ -75,7 +77,7 @@ def _compared(context: CheckContext, until: float) -> tuple[Answer, Observation 
         return Answer("pass", "equal", f"inductor agrees ({numbers})"), plain, compiled
     text = f"inductor is off by {of_compiled:.2e} at {name}, eager by {of_plain:.2e} (both against float64)"
     limit = (max(of_plain, UNIT) * min(of_compiled, 1.0)) ** 0.5
-    return _explained(context, until, text, (plain, compiled), limit), plain, compiled
+    return _explained(context, until, text, (plain, compiled), limit, patched), plain, compiled
 
 
 def _rests_on_kept(text: str) -> Answer | None:
@@ -123,7 +125,12 @@ def worst_error(plain: Observation, compiled: Observation, reference: Observatio
 
 
 def _explained(
-    context: CheckContext, until: float, text: str, found: tuple[Observation, Observation], limit: float
+    context: CheckContext,
+    until: float,
+    text: str,
+    found: tuple[Observation, Observation],
+    limit: float,
+    patched: Backend | None,
 ) -> Answer:
     if (warm := _rests_on_kept(text)) is not None:
         return warm
@@ -132,8 +139,8 @@ def _explained(
     rounding = is_ill_conditioned(context, _MODE, plain, compiled, calls=1)
     if rounding and _jumping(plain, compiled) < _ON_EDGES:
         return Answer("pass", "equal", f"{text}, as eager is where inputs are off by one unit")
-    inductor = backend_named("inductor")
-    answer = located(context, _MODE, inductor, text, limit=max(limit, 2 * ROUNDING), until=until)
+    backend = patched or backend_named("inductor")
+    answer = located(context, _MODE, backend, text, limit=max(limit, 2 * ROUNDING), until=until)
     operation = answer.numbers.get("operation", "")
     if rounding and (operation in STEPS or operation in _DIVIDING):
         answer.cause = "step_at_edge"
@@ -142,7 +149,7 @@ def _explained(
             "decides; compiled code rounds otherwise, so compute the step from something exact"
         )
     elif answer.cause == "compiler_fault":
-        if not rounding and time.monotonic() < until:
+        if patched is None and not rounding and time.monotonic() < until:
             answer.numbers |= guilty_pass(context, _MODE, max(limit, 2 * ROUNDING), until)
         if "pass" in answer.numbers:
             words = dict.fromkeys((str(answer.numbers["pass"]), str(answer.numbers["applied"])))
