@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     )
 
     examples_budget: timedelta = Field(
-        default=timedelta(seconds=60),
+        default=timedelta(seconds=90),
         description="wall clock for running a repository's own examples, to learn its calls; 0: they are not run",
     )
     analysis_budget: timedelta = Field(
