@@ -1,0 +1,1 @@
+"""Fourteen modules compiled, and what compile_equivalence says of each."""
