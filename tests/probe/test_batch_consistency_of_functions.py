@@ -20,6 +20,7 @@ INPUTS = {
     **dict.fromkeys(("attention", "attention_of_the_past"), ATTENDING),
     **dict.fromkeys(("causal_smoothing", "causal_smoothing_of_the_past"), SMOOTHED),
     **dict.fromkeys(("contrastive_loss", "mean_error"), PAIR),
+    "filtered": ["torch.randn(2, 4, 9)", "torch.randn(2, 4, 3)"],
     "batch_normalised": [*ROWS, "torch.zeros(6)", "torch.ones(6)", "True"],
 }
 
@@ -36,7 +37,7 @@ def test_what_reaches_another_fails_at_the_line_that_lets_it(name: str, cause: s
     assert result.diagnosis.cause == cause
 
 
-APART = ("weights_over_positions", "heads_merged_rightly", "Square")
+APART = ("weights_over_positions", "heads_merged_rightly", "Square", "filtered")
 
 
 @pytest.mark.parametrize("name", [*APART, "attention_of_the_past", "causal_smoothing_of_the_past"])
@@ -53,7 +54,10 @@ def test_what_is_asked_for_as_not_causal_may_see_everything() -> None:
     assert run("attention", [*ATTENDING[:3], "is_causal=False"]).verdict == "pass"
 
 
-@pytest.mark.parametrize("name", ["normalised_advantages", "batch_normalised", "nearest_neighbours", "shuffled"])
+OF_ALL = ("normalised_advantages", "batch_normalised", "nearest_neighbours", "shuffled", "shares_of_batch")
+
+
+@pytest.mark.parametrize("name", OF_ALL)
 def test_a_figure_of_the_whole_batch_is_no_failure(name: str) -> None:
     assert run(name).verdict == "inconclusive"
 
@@ -66,3 +70,7 @@ def test_nothing_is_said_of_what_has_no_samples_to_keep_apart(name: str) -> None
 @pytest.mark.parametrize("function", [torch.nn.functional.mse_loss, torch.nn.functional.cosine_similarity])
 def test_functions_of_torch_are_no_failure(function: object) -> None:
     assert run_check(BatchConsistency(), function, PAIR).verdict in ("pass", "skipped")
+
+
+def test_values_are_changed_within_what_the_code_takes() -> None:
+    assert run("within_bounds", ["torch.ones(2, 6) - torch.eye(2, 6)"]).verdict == "pass"

@@ -63,7 +63,8 @@ class BatchConsistency(Check):
             except ExpressionError as error:
                 return CheckResult("error", f"the target can't be built: {describe_error(error.cause, 300)}")
             except Exception as error:
-                return CheckResult("error", f"in evaluation mode the call raises {describe_error(error, 300)}")
+                mode = "in evaluation mode the" if target.kind == "module" else "the"
+                return CheckResult("error", f"{mode} call raises {describe_error(error, 300)}")
         return found.result(target, evidence)
 
 

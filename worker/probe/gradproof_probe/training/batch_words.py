@@ -22,13 +22,17 @@ BY_DESIGN: Final = re.compile(
     r"|node|edge|(^|_)set(_|$)|point|cloud|bank|queue|sort|rank|moe|expert|rout|capacity|cluster|quanti|codebook|kernel"
     r"|transform(?!er)|augment|penalt|regulari|visual|ensembl|ghost|segment|frame|clip|views|crop|group|shift"
     r"|center(ing)?|centre|standardi[sz]|calibrat|episod|proto|support|query_?set|few_?shot|neighb|knn|memory|adjacen"
-    r"|correlat|covarian|gram|affin|similar|distance|cdist|dist_?mat|bag|instance_?(learn|mil)|(^|_)mil(_|$)|retriev",
+    r"|integral|correlat|covarian|gram|affin|similar|distance|cdist|dist_?mat|bag|instance_?(learn|mil)|(^|_)mil(_|$)|retriev",
     re.IGNORECASE,
 )
 _BATCH: Final = re.compile(r"b|bs|bsz|nb|batch|batch_?size|n_?batch(es)?|num_?batch|batches|minibatch", re.IGNORECASE)
 _SAID: Final = re.compile(
     r"[\[(]\s*(b|bs|bsz|batch|batch_?size|n_batch)\s*[,x*]|\bb\s*[x*,]\s*(n|t|l|c|s|d|h|seq)\b|\bbs\s*x\b"
     r"|batch[ _-]first|\(\s*n\s*,\s*c\s*,",
+    re.IGNORECASE,
+)
+_OVER_BATCH: Final = re.compile(
+    r"\b(over|across|along|within) (the )?(whole |entire |current )?(mini-?)?batch\b|batch[- ]?wise|in-batch",
     re.IGNORECASE,
 )
 _EINOPS: Final = re.compile(r"^\s*b\s")
@@ -52,6 +56,20 @@ def says_batch_first(definitions: Iterable[Any]) -> str:
         if match is not None:
             return f"a comment speaks of {match[0].strip()!r}"
     return ""
+
+
+def over_batch(definitions: Iterable[Any]) -> bool:
+    """Whether what is said beside the code tells that it computes over the batch."""
+    return any(_OVER_BATCH.search(words_beside(definition)) for definition in definitions)
+
+
+def words_beside(definition: Any) -> str:
+    """The docstring of a function or class, and its comments."""
+    try:
+        lines = inspect.getsourcelines(definition)[0]
+    except (OSError, TypeError):
+        lines = []
+    return "\n".join([inspect.getdoc(definition) or "", *(line.partition("#")[2] for line in lines)])
 
 
 def meant(texts: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ import torch
 from gradproof_probe.checks.answer import Answer
 from gradproof_probe.seeding import reseed, state, unchanged
 from gradproof_probe.suspicions.bench import close
-from gradproof_probe.training.batch_words import line_of, meant, says_batch_first
+from gradproof_probe.training.batch_words import line_of, meant, over_batch, says_batch_first
 from gradproof_probe.training.dependence import Comparison, DivergedError, Operation, Recording, Way, differs
 from gradproof_probe.training.instances import Instances
 from gradproof_probe.training.samples import (
@@ -116,10 +116,22 @@ class Samples:
         self.evidence |= {} if runs.resized else {"other_sizes": "raise"}
         if way is None:
             found = self._alone(runs)
-            return found if self._instances.is_module else _of_function(found, self._batch_first(runs, None))
+            if found.verdict == "inconclusive" and not (self._instances.is_module or self._batch_first(runs, None)):
+                return _no_samples()
+            return found
         self.evidence["batch_first"] = evidence
+        if self._instances.is_module:
+            return self._judge(runs, way, evidence)
+        if not evidence:
+            return _no_samples()
         found = self._judge(runs, way, evidence)
-        return found if self._instances.is_module else _of_function(found, evidence)
+        # A function has no evaluation mode, and its purpose may be a figure of the whole batch.
+        by_purpose = found.cause == "batch_statistics_in_eval" or found.numbers.get("operations", [""])[0] in _REDUCING
+        if by_purpose or (
+            found.cause == "reduced_over_batch" and over_batch(self._instances.definitions(self._module))
+        ):
+            found.verdict = "inconclusive"
+        return found
 
     # --- running ---
 
@@ -190,12 +202,19 @@ class Samples:
 
     def _larger(self, batch: Batch, given: list[torch.Tensor] | None) -> tuple[Batch | None, list[torch.Tensor]]:
         """The batch with another number of samples, with which the call works."""
+        whole = [batch]
+        if not self._instances.is_module and len(batch.members) > 1:
+            # What a function is given beside may be weights: where it works with more samples of its first tensor
+            # alone, these are all.
+            whole.insert(0, Batch(batch.args, batch.kwargs, batch.axis, batch.size, (batch.first,), batch.first))
         for size in list(batch.spare_sizes())[:2]:
-            left_out = [None, *(m for m in batch.members if m != batch.first and batch.tensors()[m].ndim > 2)]
-            for without in left_out[:3]:
-                if size == batch.size:
-                    continue
-                larger = batch.resized(size, without=without)
+            if size == batch.size:
+                continue
+            left_out = [m for m in batch.members if m != batch.first and batch.tensors()[m].ndim > 2]
+            for larger in (
+                *(item.resized(size) for item in whole),
+                *(batch.resized(size, without=m) for m in left_out[:2]),
+            ):
                 outputs = self._tried(larger)
                 if outputs is not None and (given is None or len(given) == len(outputs)):
                     return larger, outputs
@@ -238,14 +257,13 @@ class Samples:
                 outputs = self._run_module(changed, comparison)
             except DivergedError:
                 return self._outputs_alone(runs, changed)
-            except Exception:
-                if modest:
-                    raise
+            except Exception:  # noqa: S112 - the values may be outside of what it takes
                 continue
             if len(outputs) != len(runs.outputs):
                 return None
             comparison.way.outputs = list(zip(outputs, runs.outputs, strict=True))
             return comparison.way
+        self.evidence.setdefault("reason", "the call takes no other values for one sample")
         return None
 
     def _outputs_alone(self, runs: _Runs, changed: Batch) -> Way | None:
@@ -280,7 +298,7 @@ class Samples:
             if self._separate(runs, sample, [number]):
                 return [found[number]]
         for _ in range(_ROUNDS):
-            if not chosen or len(chosen) > _MOST_CAUSES:
+            if not chosen or len(chosen) > _MOST_CAUSES or not self._instances.more():
                 return []
             following = self._compare(runs, sample, chosen)
             if following is None:
@@ -388,18 +406,8 @@ class Samples:
         return done
 
 
-def _of_function(found: Answer, evidence: str) -> Answer:
-    """The same of a function, which may be one of any axes, and whose purpose may be a figure of the whole batch.
-
-    `evidence`: where it says that the first axis is that of the samples. It has no evaluation mode.
-    """
-    if found.verdict not in ("fail", "inconclusive"):
-        return found
-    if not evidence:
-        return Answer("skipped", "no_samples", "nothing says that the first axis of the function's inputs is a batch")
-    if found.cause == "batch_statistics_in_eval" or found.numbers.get("operations", [""])[0] in _REDUCING:
-        found.verdict = "inconclusive"
-    return found
+def _no_samples() -> Answer:
+    return Answer("skipped", "no_samples", "nothing says that the first axis of the function's inputs is a batch")
 
 
 def _alike(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:

@@ -14,6 +14,7 @@ from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import CheckContext, Verdict
 from gradproof_probe.gradients.attribution import Place
 from gradproof_probe.harness.recipe import caller
+from gradproof_probe.training.batch_words import words_beside
 from gradproof_probe.training.instances import Instances, moved, outputs_differ
 from gradproof_probe.training.plain_state import CARRIED, STATISTIC
 from gradproof_probe.training.shared_state import Kept, SharedState, written_at
@@ -160,7 +161,7 @@ class FunctionEffects:
         patterns = (CARRIED, STATISTIC, OUTPUT_ARGUMENT, _SUCH_ARGUMENT)
         if _CHANGING.search(self._name) or any(pattern.search(argument) for pattern in patterns):
             return True
-        return _SAYS_SO.search(_words(self._resolved.value)) is not None
+        return _SAYS_SO.search(words_beside(inspect.unwrap(self._resolved.value))) is not None
 
     # --- what is kept ---
 
@@ -210,12 +211,3 @@ class FunctionEffects:
 
     def _line(self, words: tuple[str, ...]) -> Place | None:
         return line_in(inspect.unwrap(self._resolved.value), words, self._root)
-
-
-def _words(function: Any) -> str:
-    """What is said beside the code: the docstring, and comments."""
-    try:
-        lines = inspect.getsourcelines(inspect.unwrap(function))[0]
-    except (OSError, TypeError):
-        lines = []
-    return "\n".join([inspect.getdoc(function) or "", *(line.partition("#")[2] for line in lines)])

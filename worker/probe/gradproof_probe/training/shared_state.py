@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import inspect
 import types
 from collections.abc import Iterator
@@ -41,13 +42,14 @@ class SharedState:
     def __init__(self, function: Any, module: types.ModuleType) -> None:
         self._function = inspect.unwrap(function)
         self._names = vars(module)
-        self._held = dict(self._holds())
-        self._before = {kept: leaves_in(value) for kept, value in self._held.items()}
-        self._contents = {kept: _copied(value) for kept, value in self._held.items() if isinstance(value, _CONTAINERS)}
+        seen = self._look()
+        self._held = {kept: value for kept, (value, _) in seen.items()}
+        self._before = {kept: held for kept, (_, held) in seen.items()}
+        self._contents = {kept: value.copy() for kept, value in self._held.items() if isinstance(value, _CONTAINERS)}
 
     def changed(self) -> list[Kept]:
         """What holds something else than it did."""
-        now = {kept: leaves_in(value) for kept, value in self._holds()}
+        now = {kept: held for kept, (_, held) in self._look().items()}
         return [
             kept
             for kept in dict.fromkeys([*self._before, *now])
@@ -63,7 +65,7 @@ class SharedState:
 
     def put_back(self) -> bool:
         """Everything as it was; False where something can't be."""
-        for kept, value in self._holds():
+        for kept, (value, _) in self._look().items():
             if kept not in self._held and kept.kind == "name":
                 del self._names[kept.name]
             elif kept.kind == "name" and self._held[kept] is not value:
@@ -73,26 +75,31 @@ class SharedState:
         for kept, value in self._held.items():
             _rewrite(value, self._before[kept])
         for value in self._names.values():
-            if callable(getattr(value, "cache_clear", None)) and hasattr(value, "__wrapped__"):
+            if isinstance(value, functools._lru_cache_wrapper):
                 value.cache_clear()
         return not self.changed()
 
-    def _holds(self) -> Iterator[tuple[Kept, Any]]:
+    def _look(self) -> dict[Kept, tuple[Any, Leaves]]:
+        """Every value with what it holds."""
+        found: dict[Kept, tuple[Any, Leaves]] = {}
         elements = 0
         for kept, value in self._all():
-            elements += sum(tensor.numel() for _, tensor in tensors(value))
-            if elements <= _MOST_ELEMENTS:
-                yield kept, value
+            try:
+                elements += sum(tensor.numel() for _, tensor in tensors(value))
+                if _is_data(value) and elements <= _MOST_ELEMENTS:
+                    found[kept] = value, leaves_in(value)
+            except Exception:  # noqa: S112 - what stands for a module that is missing raises whatever it is asked
+                continue
+        return found
 
     def _all(self) -> Iterator[tuple[Kept, Any]]:
         for name, value in list(self._names.items()):
-            if not name.startswith("__") and _is_data(value):
+            if not name.startswith("__"):
                 yield Kept("name", name), value
         for name, value in _defaults(self._function):
-            if _is_data(value):
-                yield Kept("default", name), value
+            yield Kept("default", name), value
         for name, value in list(vars(self._function).items()):
-            if not name.startswith("__") and _is_data(value):
+            if not name.startswith("__"):
                 yield Kept("attribute", name), value
 
 
@@ -148,10 +155,6 @@ def _is_data(value: Any) -> bool:
     return not (isinstance(value, types.ModuleType | type | torch.Generator) or callable(value)) or isinstance(
         value, torch.Tensor
     )
-
-
-def _copied(value: Any) -> Any:
-    return value.copy()
 
 
 def _refill(container: Any, content: Any) -> None:
