@@ -18,7 +18,7 @@ from analyzer.training_steps import is_optimizer, is_scaler, is_scheduler
 _COLLECTIVES: Final = frozenset({"all_reduce", "reduce", "all_reduce_coalesced"})
 _DISTRIBUTED: Final = "torch.distributed."
 # A function that is called so is what a script starts with.
-_ENTRY: Final = re.compile(r"^(main|cli|run)(_|$)|_(main|worker)$|^(demo|example|benchmark|profile|setup)(_|$)")
+_ENTRY: Final = re.compile(r"^(main|cli)(_|$)|^run$|_(main|worker)$|^(demo|example|benchmark|profile|setup)(_|$)")
 # What a function of a library doesn't do, by the last name of what it calls.
 _OF_SCRIPTS: Final = frozenset(
     {

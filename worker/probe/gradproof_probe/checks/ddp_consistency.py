@@ -210,7 +210,9 @@ class _Comparison:
             return CheckResult("inconclusive", ranks.why, evidence=self._evidence)
         if ranks.place is not None:
             self._evidence["raised_at"] = f"{ranks.place[0]}:{ranks.place[1]}"
-        if run.kind in ("average", "tensors") and self._context.recipe.source == "synthesised":
+        recipe = self._context.recipe
+        if run.kind != "module" and recipe.source == "synthesised" and recipe.reason is not None:
+            # Nothing but the names of its parameters speaks for this call, which could not be tried before.
             text = f"called with what its parameters suggest, it raises in two ranks: {ranks.why}"
             return CheckResult("skipped", text, evidence=self._evidence)
         verdict: Verdict = "error" if run.kind != "module" else "inconclusive"
