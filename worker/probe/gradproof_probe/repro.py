@@ -11,6 +11,7 @@ from typing import Any, Final
 from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.lines import REPRO
 from gradproof_probe.repros.library import library_repro
+from gradproof_probe.repros.plain_script import target_expression
 from gradproof_probe.repros.situation import situation_repro
 from gradproof_probe.request import Target
 
@@ -240,17 +241,11 @@ def whole_script(target: Target, recipe: Recipe, body: str, *, seed: int, summar
         dtype=dtype,
         module=target.module,
         seed=seed,
-        constructor=_constructor(target, recipe),
+        constructor=target_expression(target, recipe),
         inputs=", ".join(recipe.inputs),
     )
     script = head + body
     return script if len(script) <= REPRO else None
-
-
-def _constructor(target: Target, recipe: Recipe) -> str:
-    if target.kind == "module":
-        return recipe.constructor or f"{target.qualname}()"
-    return f"{target.qualname}.apply" if target.kind == "autograd_function" else target.qualname
 
 
 def _body(

@@ -154,6 +154,14 @@ class _Trial:
                 "makes it one, so there is no whole batch to compare with"
             )
         self._evidence["set_to_one"] = count[0].text
+        self._evidence["count"] = {
+            "kind": count[0].kind,
+            "name": count[0].name,
+            "path": list(count[0].path),
+            "value": dict(program.settings).get(count[0], count[0].value),
+            "set_to": count[1],
+            "loader": program.key if program.kind == "loader" else None,
+        }
         return self._compared(program, recorded, nominal, count)
 
     def _compared(

@@ -152,7 +152,7 @@ class Sequences:
         place = None if operation is None else operation.place
         if attends and len(set(recording.triangles)) == 1:
             place = recording.triangles[0]
-        numbers = {"length": hidden.length, "changed_from": hidden.begin, "says": said}
+        numbers = {"length": hidden.length, "changed_from": hidden.begin, "axis": hidden.axis, "says": said}
         if not strong:
             return Answer("inconclusive", "future_is_seen", text, place, numbers)
         return Answer("fail", "future_is_seen", text, place, numbers)
