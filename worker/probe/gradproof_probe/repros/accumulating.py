@@ -76,6 +76,10 @@ def steps(count, only=None):
     try:
         reseed(SEED)
         target(*args, **kwargs)
+        own = [p for item in [*args, *kwargs.values()] if isinstance(item, torch.nn.Module) for p in item.parameters()]
+        if passes[0] and not found:  # its caller steps
+            gradients = [p.grad.detach().double().flatten() for p in own if p.grad is not None]
+            found.append((passes[0], torch.cat(gradients)))
     finally:
         torch.autograd.backward = backward
         handle.remove()

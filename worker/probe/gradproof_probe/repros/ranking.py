@@ -98,7 +98,15 @@ def main():
 """
 
 _LOSS: Final = """
+def connect():
+    \"\"\"In a group of one, what is gathered is the own part, with its graph: the gradient that should come out.\"\"\"
+    dist.all_gather = lambda outputs, tensor, *args, **kwargs: outputs.__setitem__(0, tensor)
+    dist.all_gather_into_tensor = lambda output, tensor, *args, **kwargs: output.copy_(tensor)
+
+
 def one_rank(rank, world):
+    if world == 1:
+        connect()
     target, (args, kwargs) = make(), share(rank, world)
     args, kwargs = told(target, args, kwargs)
     for module in [m for m in [*args, *kwargs.values()] if isinstance(m, torch.nn.Module)]:
