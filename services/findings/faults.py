@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from services.findings.model import TargetResult
 from services.reports.document import CheckInfo, Diagnosis
@@ -112,7 +112,7 @@ def _records(check: CheckInfo) -> list[Mapping[str, object]]:
     return [record for record in also[:_MOST_FAULTS] if isinstance(record, Mapping)] if isinstance(also, list) else []
 
 
-def _is_line(value: object) -> bool:
+def _is_line(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
