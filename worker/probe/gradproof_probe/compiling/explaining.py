@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -60,8 +60,24 @@ def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def explained_capture(context: CheckContext, mode: Mode, text: str, compiled: Observation, *, draws: bool) -> Answer:
-    """Why Dynamo's graph, interpreted, gives something else than the Python code that it was captured from."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a difference: plain and compiled execution, how they differ, and the graphs."""
+
+    plain: Observation
+    compiled: Observation
+    differences: Sequence[Difference]
+    graphs: Sequence[GraphCall]
+
+
+def explained_capture(
+    context: CheckContext, mode: Mode, text: str, found: tuple[Observation, Sequence[GraphCall]], *, draws: bool
+) -> Answer:
+    """Why Dynamo's graph, interpreted, gives something else than the Python code that it was captured from.
+
+    `found`: what it gives, and the graphs.
+    """
+    compiled, graphs = found
     asked = _asks_whether_compiled(context, mode, text, compiled)
     if asked is not None and draws:
         asked.verdict = "inconclusive"
@@ -71,19 +87,29 @@ def explained_capture(context: CheckContext, mode: Mode, text: str, compiled: Ob
     dropped = _drops_backward(context, mode, text, compiled)
     if dropped is not None:
         return dropped
-    answer = with_line(context, mode, Answer("fail", "compile_differs", text))
+    answer = with_line(context, mode, Answer("fail", "compile_differs", text), graphs=graphs)
     return answer if answer.place is not None else _at_only_function(context, mode, answer)
 
 
 def with_line(
-    context: CheckContext, mode: Mode, answer: Answer, *, around: Wrap = _as_it_is, calls: int = CALLS
+    context: CheckContext,
+    mode: Mode,
+    answer: Answer,
+    *,
+    around: Wrap = _as_it_is,
+    calls: int = CALLS,
+    graphs: Sequence[GraphCall] = (),
 ) -> Answer:
-    """The answer with the first line whose values differ, where there is one; `around` is around every call."""
+    """The answer with the first line whose values differ, where there is one; `around` is around every call.
+
+    `graphs`: those of so many calls, where they are known.
+    """
     values, recorder = LineValues(context.source_root), GraphRecorder()
     try:
         observed(context, mode, wrap=lambda call: around(_inside(call, values)), calls=calls)
-        observed_compiled(context, mode, recorder, around=around, calls=calls)
-        found = first_differing_line(recorder.calls, values.values, context.source_root)
+        if not graphs:
+            observed_compiled(context, mode, recorder, around=around, calls=calls)
+        found = first_differing_line(graphs or recorder.calls, values.values, context.source_root)
     except Exception:
         return answer
     if found is not None:
@@ -115,15 +141,12 @@ def explained_compilation(
     mode: Mode,
     stage: str,
     text: str,
-    found: tuple[Observation, Observation, Sequence[Difference]],
+    seen: Seen,
     *,
     draws: bool,
 ) -> Answer:
-    """Why what AOTAutograd makes of Dynamo's graph gives something else.
-
-    `found`: plain, compiled, how they differ. `draws`: whether the target draws random numbers.
-    """
-    plain, compiled, differences = found
+    """Why what AOTAutograd makes of Dynamo's graph gives something else. `draws`: the target draws random numbers."""
+    plain, compiled, differences = seen.plain, seen.compiled, seen.differences
     if all("gradient" in item.name for item in differences):
         reread = reread_buffer(context, mode, stage, plain)
         if reread is not None:
@@ -131,7 +154,9 @@ def explained_compilation(
     shared = draws and _shares_random_numbers(context, mode, stage, plain)
     limit = max(ROUNDING, 0.01 * min(differences[0].relative, 1.0))
     at_once = any(item.name.startswith("call 1") for item in differences)
-    answer = located(context, mode, backend_named(stage), text, limit=limit, calls=1 if at_once else CALLS)
+    # Both calls ran the same graphs, as a rule: those of the first come first.
+    graphs = seen.graphs[: -(-len(seen.graphs) // CALLS)] if at_once else seen.graphs
+    answer = located(context, mode, backend_named(stage), text, limit=limit, graphs=graphs)
     if shared:
         answer.cause = "random_numbers_shared"
         answer.text = (
@@ -151,16 +176,17 @@ def located(
     text: str,
     *,
     limit: float,
-    calls: int = 1,
     until: float | None = None,
+    graphs: Sequence[GraphCall] = (),
 ) -> Answer:
-    """The first operation that is compiled to something else, in the graphs that Dynamo captures in so many calls."""
+    """The first operation that is compiled to something else, in these graphs, or in those of one call."""
     answer = Answer("fail", "compiler_fault", text)
     end = min(context.deadline, time.monotonic() + _LOCATING_S) if until is None else until
     recorder = GraphRecorder()
     try:
-        observed_compiled(context, mode, recorder, calls=calls)
-        node = _first_of(recorder.calls, backend, limit, seed=context.seed, end=end)
+        if not graphs:
+            observed_compiled(context, mode, recorder, calls=1)
+        node = _first_of(graphs or recorder.calls, backend, limit, seed=context.seed, end=end)
     except Exception:  # a graph that can't be run by itself leaves the place open
         return answer
     if node is None:
@@ -203,7 +229,9 @@ def _first_of(
             found = bitwise_differences(expected, got)
             return bool(found) and found[0].relative > limit
 
-        node = first_differing(call, backend, differs, seed=seed, more=lambda: time.monotonic() < end)
+        node = first_differing(
+            call, backend, differs, seed=seed, more=lambda: time.monotonic() < end, several=len(calls) > 1
+        )
         if node is not None:
             return node
     return None

@@ -14,13 +14,15 @@ from gradproof_probe.checks.base import CheckContext
 from gradproof_probe.compiling.breaks import CALLS as RECOMPILING_CALLS
 from gradproof_probe.compiling.breaks import graph_breaks, recompilations
 from gradproof_probe.compiling.conditioning import is_ill_conditioned
-from gradproof_probe.compiling.explaining import explained_capture, explained_compilation, with_line
+from gradproof_probe.compiling.explaining import Seen, explained_capture, explained_compilation, with_line
 from gradproof_probe.compiling.generators import moved_otherwise
+from gradproof_probe.compiling.graphs import GraphRecorder
 from gradproof_probe.compiling.repository import compiles
 from gradproof_probe.compiling.running import (
     CALLS,
     CAPTURED,
     WHOLE,
+    Backend,
     Counter,
     backend_named,
     observed,
@@ -170,17 +172,19 @@ class CapturedStages:
         if isinstance(whole, _Differs) and self._is_nondeterministic(mode, plain):
             # Only a difference needs to know whether eager gives the same twice: what agrees has shown it.
             return Answer("inconclusive", "nondeterministic", "two plain eager runs with the same seeds differ")
-        captured = self._stage(mode, CAPTURED, plain)
+        recorder = GraphRecorder()  # runs graphs as the backend does, and keeps what a difference is looked for in
+        captured = self._stage(mode, CAPTURED, plain, recorder)
         if isinstance(captured, _Differs):
             self._note(captured)
-            return explained_capture(self.context, mode, captured.text, captured.compiled, draws=self.random)
+            found = (captured.compiled, recorder.calls)
+            return explained_capture(self.context, mode, captured.text, found, draws=self.random)
         if isinstance(captured, Answer):
             return captured
         if isinstance(whole, Answer):
             return after_capture(whole)
         self._note(whole)
-        found = (plain, whole.compiled, whole.differences)
-        return explained_compilation(self.context, mode, WHOLE, whole.text, found, draws=self.random)
+        seen = Seen(plain, whole.compiled, whole.differences, recorder.calls)
+        return explained_compilation(self.context, mode, WHOLE, whole.text, seen, draws=self.random)
 
     def _is_nondeterministic(self, mode: Mode, plain: Observation) -> bool:
         return bool(bitwise_differences(plain, observed(self.context, mode)))
@@ -188,12 +192,14 @@ class CapturedStages:
     def _note(self, differs: _Differs) -> None:
         self.evidence["differences"] = [item.text for item in differs.differences[:10]]
 
-    def _stage(self, mode: Mode, stage: str, plain: Observation) -> Answer | _Differs | float:
+    def _stage(
+        self, mode: Mode, stage: str, plain: Observation, backend: Backend | None = None
+    ) -> Answer | _Differs | float:
         from torch._dynamo.utils import counters
 
         counters.clear()
         begun = time.monotonic()
-        counter = Counter(backend_named(stage))
+        counter = Counter(backend or backend_named(stage))
         after: list[int] = []
         try:
             compiled = observed_compiled(self.context, mode, counter, after_call=lambda: after.append(counter.graphs))
