@@ -29,6 +29,7 @@ FAULTY = {
     "OnlyOnCuda": "factory_without_device",
     "WrittenDevice": "hard_coded_device",
     "FirstDevice": "hard_coded_device",
+    "ByNumber": "hard_coded_device",
     "ThroughNumpy": "numpy_round_trip",
     "AsksNumpy": "numpy_round_trip",
     "CpuGenerator": "generator_on_cpu",
@@ -37,12 +38,13 @@ FAULTY = {
 INNOCENT = (
     *("Buffer", "MovedAtUse", "MovedByApply", "FactoryMoved", "Indexed", "Packed", "Guarded", "ByMachine"),
     *("ChosenDevice", "NumpyAndBack", "as_picture", "CachedByDevice", "Recurrent", "branching"),
+    *("ToCurrent", "ByIndex"),
     *("CurrentDevice", "GivenWeight", "PlainFactory", "PlainNumpy", "MadeThere", "Checkpointed", "HiddenTeacher"),
 )
 
 
 ARGUMENTS = {"GivenWeight": "torch.ones(8)", "HiddenTeacher": "nn.Linear(8, 8)"}
-ON_CUDA = ("OnlyOnCuda", "FirstDevice", "CurrentDevice", "Guarded", "ByMachine")
+ON_CUDA = ("OnlyOnCuda", "FirstDevice", "CurrentDevice", "Guarded", "ByMachine", "ByNumber", "ToCurrent", "ByIndex")
 
 
 def file_of(name: str) -> str:

@@ -193,12 +193,13 @@ def _function_at(source_root: Path, place: Place) -> int | None:
 
 
 def names_a_device(source_root: Path, place: Place) -> bool:
-    """Whether a device stands literally in a call on this line: `"cuda"`, `torch.device("cpu")`, `.cpu()`."""
+    """Whether a device stands literally in a call on this line: `"cuda"`, `torch.device("cpu")`, `.cuda(0)`."""
     tree = _parsed(source_root / place.path)
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.Call) or not node.lineno <= place.line <= (node.end_lineno or node.lineno):
             continue
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "cuda") and not node.args:
+        written = all(isinstance(value, ast.Constant) for value in node.args)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "cuda") and written:
             return True
         asked = [item.value for item in node.keywords if item.arg == "device"]
         if isinstance(node.func, ast.Attribute) and node.func.attr == "to":

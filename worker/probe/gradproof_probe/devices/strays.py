@@ -100,6 +100,9 @@ class StrayTensors(TorchFunctionMode):
             return args[0].cpu().tolist()  # the simulated device has no other way to its values
         if name in _FROM_DATA and self._is_wanted(named.get("device")):
             return func(*args, **{**named, "device": "cpu"}).to(self._device)  # torch fails to make it there at once
+        if name == "cuda" and given and self._device.type == "cuda":
+            # A build without CUDA refuses this, but not what it stands for.
+            func, args, named = torch.Tensor.to, (args[0], _asked(args, named)), {}
         try:
             result = func(*args, **named)
         except Exception as error:
@@ -153,6 +156,8 @@ class StrayTensors(TorchFunctionMode):
                 if any(item is one for one in elsewhere):
                     continue  # written in place: it comes from where it came
                 origin = self._origin(elsewhere[0])
+                if name in _MOVES and item.device != elsewhere[0].device:
+                    origin = Origin("moved", name, calling_line(self._root), names_device=True)
             else:
                 origin = self._new(name, flat, moved=bool(here), names_device=named.get("device") is not None)
             self._origins[id(item)] = origin
@@ -174,3 +179,11 @@ class StrayTensors(TorchFunctionMode):
 
     def _to_cpu(self, value: Any) -> Any:
         return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _asked(args: Any, named: dict[str, Any]) -> str:
+    """The device that `cuda()` is asked for; alone it is the current one."""
+    device = args[1] if len(args) > 1 else named.get("device")
+    if device is None:
+        return "cuda"
+    return f"cuda:{device}" if isinstance(device, int) else str(device)
