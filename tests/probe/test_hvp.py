@@ -90,3 +90,9 @@ class Holder(nn.Module):
 
     def forward(self, *args: torch.Tensor) -> Any:
         return self.inner(*args)
+
+
+def test_a_gradient_with_a_corner_is_left_open_with_the_reason() -> None:
+    result = run_check(HessianVectorProduct(), curved.squared_ramp, ("torch.zeros(4, 3)",))
+    assert (result.verdict, result.diagnosis and result.diagnosis.cause) == ("inconclusive", "kinks"), result
+    assert "corner" in result.summary
