@@ -125,7 +125,7 @@ def test_the_numbers_behind_a_cut_say_whose_gradient_is_lost(spoken: Spoken) -> 
     assert answer["numbers"]["output_moved_by"] > 0
 
 
-@pytest.mark.parametrize("name", ["CutScale", "refused_write", "Carried", "AlwaysDropping", "Unused"])
+@pytest.mark.parametrize("name", ["CutScale", "refused_write", "Carried", "OtherMask", "StayingTable", "Branching"])
 def test_a_script_shows_it_with_torch_and_the_repository_alone(spoken: Spoken, name: str, tmp_path: Path) -> None:
     script = tmp_path / "repro.py"
     script.write_text(spoken.result(name, "finding_search")["repro"], encoding="utf-8")
