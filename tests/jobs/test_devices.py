@@ -77,6 +77,8 @@ def test_work_that_no_worker_has_a_device_for_is_run_without_one_in_the_end(on_g
 
 def test_a_job_without_a_device_keeps_its_checks_and_is_nobody_s_to_reuse(on_gpus: Bench) -> None:
     on_gpus.submit_and_read(targets=1)
+    with on_gpus.database.unit_of_work() as uow:
+        uow.session.execute(update(JobRow).where(JobRow.queue == QUEUE).values(reuse_key="what it rests on"))
     on_gpus.reconciler.tick()
     on_gpus.reconciler.tick()
     on_gpus.claim()
