@@ -88,7 +88,23 @@ def explained_capture(
     if dropped is not None:
         return dropped
     answer = with_line(context, mode, Answer("fail", "compile_differs", text), graphs=graphs)
+    in_function = str(answer.numbers.get("operation", "")).startswith("autograd_function")
+    if in_function and _captured_wrongly(context, mode, compiled):
+        answer.cause = "compiler_fault"
+        return concerning(context, answer)
     return answer if answer.place is not None else _at_only_function(context, mode, answer)
+
+
+def _captured_wrongly(context: CheckContext, mode: Mode, compiled: Observation) -> bool:
+    """Whether the very first output is another, and eager execution gives what float64 does.
+
+    Dynamo has translated it wrongly then (torch 2.13: NumPy arrays with negative strides), in a custom Function where
+    it looks inside.
+    """
+    plain = observed(context, mode)
+    if not any(item.name.startswith("call 1: output") for item in bitwise_differences(plain, compiled)):
+        return False
+    return _eager_is_right(context, mode, plain, compiled)
 
 
 def with_line(
