@@ -119,7 +119,7 @@ class PrecisionTrace(TorchDispatchMode):
         namespace, _, rest = str(func).partition(".")
         name = rest.partition(".")[0] or namespace
         noted = self.narrow
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and not _drops_nothing(func, args, kwargs or {}):
             noted.random.add(name)
         if namespace not in _TORCH_OWN:
             noted.foreign.add(f"{namespace}.{name}")
@@ -140,3 +140,12 @@ class PrecisionTrace(TorchDispatchMode):
 
     def _line(self) -> Place | None:
         return None if self._root is None else calling_line(self._root)
+
+
+def _drops_nothing(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether it could draw a dropout, as attention can, and is asked for none."""
+    for number, argument in enumerate(func._schema.arguments):
+        if argument.name == "dropout_p":
+            value = args[number] if number < len(args) else kwargs.get("dropout_p", argument.default_value)
+            return not value
+    return False

@@ -33,7 +33,6 @@ DTYPES: Final = (torch.bfloat16, torch.float16)
 # A gradient smaller than this share of the largest is judged against that: what is zero but for rounding (a bias in
 # front of a normalisation) has no size of its own.
 FLOOR: Final = 0.1
-_ATTENTION: Final = "_scaled_dot_product"  # it can draw a dropout, and in eval mode hardly does
 # A tenth of the largest number of float16: what is larger is on its way out of it.
 _ROOM: Final = 0.1 * torch.finfo(torch.float16).max
 
@@ -179,8 +178,7 @@ def traced(subject: Subject, mode: Mode) -> Traced:
         return run
 
     seen = observe(subject.resolved, subject.recipe, seed=subject.seed, mode=mode, wrap=watched)
-    drawn = {name for name in trace.narrow.random if mode == "train" or not name.startswith(_ATTENTION)}
-    return Traced(sorted(drawn) + (["random"] if seen.python_random else []), sorted(trace.narrow.steps))
+    return Traced(sorted(trace.narrow.random) + (["random"] if seen.python_random else []), sorted(trace.narrow.steps))
 
 
 def error_rows(
