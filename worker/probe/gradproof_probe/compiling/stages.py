@@ -221,9 +221,9 @@ class CapturedStages:
         differences = bitwise_differences(plain, compiled)
         if not differences:
             moved = moved_otherwise(self.context, mode, stage, plain, compiled)
-            if moved is not None and moved.verdict != "fail":
-                self.evidence["generators"] = moved.text
-            return moved if moved is not None and moved.verdict == "fail" else 0.0
+            if moved is not None:
+                self.evidence["generators"] = moved
+            return 0.0
         first = differences[0]
         if first.relative <= ROUNDING:
             self.evidence.setdefault("rounding", []).append(f"{stage} {mode}: {first.text}")

@@ -206,9 +206,10 @@ def _depths(tree: ast.AST) -> Iterator[ast.keyword]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.keyword) or node.arg is None:
             continue
-        counts = [item.value for item in ast.walk(node.value) if isinstance(item, ast.Constant)]
-        whole = bool(counts) and all(type(count) is int for count in counts)
-        if _DEPTHS.search(node.arg) and not _COUNTED.search(node.arg) and whole and max(counts) > _LAYERS:
+        constants = [item.value for item in ast.walk(node.value) if isinstance(item, ast.Constant)]
+        counts = [value for value in constants if isinstance(value, int) and not isinstance(value, bool)]
+        named = _DEPTHS.search(node.arg) and not _COUNTED.search(node.arg)
+        if named and len(counts) == len(constants) and any(count > _LAYERS for count in counts):
             yield node
 
 
