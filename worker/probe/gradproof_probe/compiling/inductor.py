@@ -80,7 +80,7 @@ def _compared(
         answer = _explained(context, until, f"inductor gives no {missing[0]}", (plain, compiled), 1.0, patched)
         return answer, plain, compiled
     worst, name, of_plain, of_compiled = worst_error(plain, compiled, reference)
-    if worst <= RATIO or worst <= _allowed(context, plain):
+    if worst <= RATIO or worst <= allowed_ratio(context, plain):
         numbers = f"{worst:.2f} times eager's error, at {name}" if name else "no difference"
         return Answer("pass", "equal", f"inductor agrees ({numbers})"), plain, compiled
     text = f"inductor is off by {of_compiled:.2e} at {name}, eager by {of_plain:.2e} (both against float64)"
@@ -115,7 +115,7 @@ def _lost_in_eager(context: CheckContext, name: str, plain: Observation) -> Answ
     return Answer("fail", "eager_not_finite", text, first_line_not_finite(context, _MODE))
 
 
-def _allowed(context: CheckContext, plain: Observation) -> float:
+def allowed_ratio(context: CheckContext, plain: Observation) -> float:
     """How many times as far off as eager rounding alone may bring it.
 
     What is summed in float32, one number after the other, is off by about half the root of their number. Eager sums
