@@ -102,8 +102,8 @@ class CheckRuns:
     def _work(self, child: LineWriter, recipe: Wire, check: str, started: float, deadline: float) -> None:
         from gradproof_probe.checks import find_check
         from gradproof_probe.checks.base import CheckContext
+        from gradproof_probe.checks.inapplicable import where_it_applies
         from gradproof_probe.checks.location import located
-        from gradproof_probe.checks.lone_process import without_other_ranks
         from gradproof_probe.harness.recipe import Recipe
 
         context = CheckContext(
@@ -126,7 +126,10 @@ class CheckRuns:
             child.write({"type": "check", "result": self._plain_error(check, summary, {}, 0.0)})
             return
         try:
-            result = without_other_ranks(located(known.run(context), self._request.source_root))
+            result = where_it_applies(
+                located(known.run(context), self._request.source_root),
+                trains=self._resolved.target.kind == "function" and context.recipe.reason is not None,
+            )
             if result.verdict == "fail":
                 from gradproof_probe.repros.failures import with_repro
 
