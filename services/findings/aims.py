@@ -91,10 +91,11 @@ class Aim:
 
 
 # Values or gradients that aren't finite: whoever sees one has found a singular point, searched or not.
-_SINGULAR: Final = Aim(frozenset({"nan_gradient", "nan_output"}), also=("gradcheck",))
+_SINGULAR: Final = Aim(frozenset({"nan_gradient", "nan_output", "nan_constant"}), also=("gradcheck",))
 # In half precision the same happens to ordinary values.
 _SINGULAR_IN_HALF: Final = Aim(
-    frozenset({"nan_gradient", "nan_output", "not_finite_under_autocast", "does_not_fit"}), also=("gradcheck",)
+    frozenset({"nan_gradient", "nan_output", "nan_constant", "not_finite_under_autocast", "does_not_fit"}),
+    also=("gradcheck",),
 )
 _SINGULAR_RULES: Final = (
     *(f"GP{number}" for number in range(101, 118)),
