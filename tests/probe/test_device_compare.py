@@ -10,7 +10,10 @@ import sys
 from typing import Any
 
 import pytest
+from gradproof_probe.checks.device_compare import DeviceCompare
 
+from tests.fixtures.probe import placed as placed_fixture
+from tests.probe.checking import run_check
 from tests.probe.conftest import FIXTURES, ROOT, Spoken, entry, speak
 
 CHECK = "device_compare"
@@ -97,6 +100,14 @@ def test_a_file_that_speaks_of_no_device_is_told_what_it_would_take(placed: Spok
     result = placed.result("PlainFactory", CHECK)
     assert "arange at line 10 is given no device" in result["summary"]
     assert result["evidence"]["noted"] == ["placed_nowhere.py:10 factory_without_device"]
+
+
+@pytest.mark.parametrize(("source", "verdict"), [("declared", "fail"), ("synthesised", "skipped")])
+def test_a_tensor_that_was_guessed_for_a_number_is_not_held_against_a_factory(source: Any, verdict: str) -> None:
+    inputs = ["8", "offset=torch.rand(9, dtype=torch.float64)"]
+    result = run_check(DeviceCompare(), placed_fixture.schedule, inputs, source=source)
+    assert result.verdict == verdict, result
+    assert "linspace at line" in result.summary
 
 
 # -- with one

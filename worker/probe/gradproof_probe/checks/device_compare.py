@@ -92,7 +92,7 @@ def _placed(context: CheckContext, missing: NoDevice) -> CheckResult:
 def _remark(seen: Placement) -> str:
     if seen.noted:
         first = seen.noted[0]
-        return f"only placement was looked at; in a file that speaks of no device, {first.text}"
+        return f"only placement was looked at; nothing says that it is meant for a device, where {first.text}"
     if not seen.looked:
         return f"and placement could not be looked at ({'; '.join(seen.stopped)[:300]})"
     return "only placement was looked at, nothing wrong found"

@@ -8,6 +8,7 @@ it. Nothing is compared here: what a device computes, only a device can tell.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import re
 import sys
@@ -77,14 +78,39 @@ def placement(context: CheckContext) -> Placement:
 
 
 def _is_meant_for_devices(fault: Fault, context: CheckContext) -> bool:
-    """A file that never speaks of devices may be meant for the CPU alone, unless it only forgot its random numbers."""
-    if fault.cause not in ("factory_without_device", "numpy_round_trip") or fault.random:
+    """A file that never speaks of devices may be meant for the CPU alone, unless it only forgot its random numbers.
+
+    What we gave a tensor for a number that the code has by default may never be on a device.
+    """
+    if fault.cause not in ("factory_without_device", "numpy_round_trip"):
+        return True
+    if _guesses_tensor_for_number(context):
+        return False
+    if fault.random:
         return True
     try:
         text = (context.source_root / fault.path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return False
     return _CARES_FOR_DEVICES.search(text) is not None
+
+
+def _guesses_tensor_for_number(context: CheckContext) -> bool:
+    if context.recipe.source != "synthesised" or context.resolved.target.kind != "function":
+        return False
+    try:
+        parameters = list(inspect.signature(context.resolved.value).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    by_name = {parameter.name: parameter for parameter in parameters}
+    for position, expression in enumerate(context.recipe.inputs):
+        name, keyword, value = expression.partition("=")
+        given = by_name.get(name.strip()) if keyword else None
+        if given is None:
+            given, value = (parameters[position] if position < len(parameters) else None), expression
+        if given is not None and type(given.default) in (int, float) and "torch." in value:
+            return True
+    return False
 
 
 def _speaks_of_cuda(context: CheckContext) -> bool:
