@@ -77,7 +77,7 @@ class DDPConsistency(Check):
     )
 
     def run(self, context: CheckContext) -> CheckResult:
-        if context.recipe.source != "declared" and not mentions(context.source_root, _SEVERAL_PROCESSES):
+        if not mentions(context.source_root, _SEVERAL_PROCESSES):
             return CheckResult("skipped", "the repository has no word of several processes (torch.distributed)")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
