@@ -6,13 +6,13 @@ the submitted code. This must not judge anything; it says where asking is worth 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
 from torch.autograd.function import BackwardCFunction
 
 from gradproof_probe.gradients.experiment import Experiment, differentiable
+from gradproof_probe.gradients.graph_nodes import nodes_behind
 
 _HOOKS: Final = (torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)
 
@@ -37,7 +37,7 @@ def runs_own_code(experiment: Experiment) -> bool:
     hooks = _Hooks()
     with hooks:
         outputs = differentiable(experiment.run())
-    return hooks.seen or _hooked(experiment) or _leaves_torch(output.value.grad_fn for output in outputs)
+    return hooks.seen or _hooked(experiment) or any(map(_is_own, nodes_behind(output.value for output in outputs)))
 
 
 def _hooked(experiment: Experiment) -> bool:
@@ -45,14 +45,5 @@ def _hooked(experiment: Experiment) -> bool:
     return any(bool(variable.leaf._backward_hooks) for variable in experiment.variables)
 
 
-def _leaves_torch(ends: Iterable[Any]) -> bool:
-    waiting, seen = list(ends), set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        if isinstance(node, BackwardCFunction) or "CppNode" in node.name():
-            return True
-        seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
-    return False
+def _is_own(node: Any) -> bool:
+    return isinstance(node, BackwardCFunction) or "CppNode" in node.name()

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import torch
 
 from gradproof_probe.gradients.attribution import Place, relative
+from gradproof_probe.gradients.graph_nodes import nodes_behind
 from gradproof_probe.nan_search.spy import Event, Origin, Spy
 from gradproof_probe.nan_search.subject import Evaluation, Inputs, Subject, finite
 
@@ -107,7 +108,7 @@ def _forward_birth(event: Event) -> Birth:
 
 
 def _backward_births(evaluation: Evaluation, spy: Spy, source_root: Path) -> list[Birth]:
-    nodes = _nodes(evaluation.differentiable)
+    nodes = list(nodes_behind(evaluation.differentiable))
     made: dict[Any, Event] = {}
     for event in spy.events:
         for output in event.outputs:
@@ -206,18 +207,6 @@ def _native(node: Any) -> bool:
 def _all_finite(values: Sequence[Any]) -> bool:
     with torch.utils._python_dispatch._disable_current_modes():
         return all(finite(value) for value in values if isinstance(value, torch.Tensor))
-
-
-def _nodes(outputs: Sequence[torch.Tensor]) -> list[Any]:
-    found: dict[Any, None] = {}
-    waiting = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    while waiting:
-        node = waiting.pop()
-        if node in found:
-            continue
-        found[node] = None
-        waiting += [following for following, _ in node.next_functions if following is not None]
-    return list(found)
 
 
 def _forward_line(node: Any, source_root: Path) -> Place | None:

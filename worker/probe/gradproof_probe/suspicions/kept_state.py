@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from gradproof_probe.gradients.graph_nodes import nodes_behind
 from gradproof_probe.gradients.steps import SECOND_TIME
 from gradproof_probe.harness.recipe import Built, ExpressionError
 from gradproof_probe.suspicions.bench import Bench, Seen, differs
@@ -156,19 +157,8 @@ class KeptGraph:
     @staticmethod
     def _length(seen: Seen, name: str, suspect: Suspect) -> int:
         instance = None if seen.built is None else seen.built.instance
-        nodes: set[Any] = set()
-        waiting = [
-            tensor.grad_fn
-            for _, value in _attributes(instance, name, suspect)
-            for tensor in _tensors(value)
-            if tensor.grad_fn is not None
-        ]
-        while waiting and len(nodes) < _MOST_NODES:
-            node = waiting.pop()
-            if node is not None and node not in nodes:
-                nodes.add(node)
-                waiting += [following for following, _ in node.next_functions]
-        return len(nodes)
+        kept = [tensor for _, value in _attributes(instance, name, suspect) for tensor in _tensors(value)]
+        return sum(1 for _ in nodes_behind(kept, _MOST_NODES))
 
 
 class FrozenMode:

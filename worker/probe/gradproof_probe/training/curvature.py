@@ -17,6 +17,7 @@ import torch
 
 from gradproof_probe.gradients.breaks import Freeze
 from gradproof_probe.gradients.experiment import BackwardError, Experiment, Output, differentiable, rms
+from gradproof_probe.gradients.graph_nodes import nodes_behind
 from gradproof_probe.gradients.probing import (
     BEYOND,
     ROUNDING,
@@ -167,7 +168,7 @@ def _second(
 ) -> list[torch.Tensor | None]:
     """The gradient of w.g; None where nothing comes back, everywhere if g depends on nothing."""
     live = [(index, item) for index, item in enumerate(first) if item is not None and item.requires_grad]
-    if _refuses(item.grad_fn for _, item in live):
+    if _refuses(item for _, item in live):
         raise NotTwiceError(
             "a backward is marked @once_differentiable (where the way leads on elsewhere, autograd raises nothing and "
             "leaves its part out)"
@@ -187,18 +188,9 @@ def _second(
         raise NotTwiceError(str(error).splitlines()[0][:300]) from error
 
 
-def _refuses(ends: Iterable[Any]) -> bool:
-    """Whether a node of the gradient's graph is what `once_differentiable` hangs there: it only raises if it is met."""
-    waiting, seen = list(ends), set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        if "Error" in type(node).__name__:
-            return True
-        seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
-    return False
+def _refuses(gradients: Iterable[torch.Tensor]) -> bool:
+    """Whether a node of their graph is what `once_differentiable` hangs there: it only raises if it is met."""
+    return any("Error" in type(node).__name__ for node in nodes_behind(gradients))
 
 
 def _without(second: Sequence[torch.Tensor | None], names: Sequence[str]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ import torch
 
 from gradproof_probe.gradients.attribution import Place, calling_line, relative
 from gradproof_probe.gradients.experiment import Experiment, differentiable
+from gradproof_probe.gradients.graph_nodes import nodes_behind
 from gradproof_probe.gradients.probing import random_like
 from gradproof_probe.trees import tensors
 
@@ -142,7 +143,7 @@ def census(saved: Saved | None) -> Census:
     kept = saved.alive() if saved is not None else []
     graphs = [tensor for tensor in alive if tensor.grad_fn is not None]
     memory = dict(item for item in (_storage(tensor) for tensor in [*alive, *kept]) if item is not None)
-    return Census(len(alive), len(graphs), len(kept), nodes_behind(graphs), sum(memory.values()))
+    return Census(len(alive), len(graphs), len(kept), count_behind(graphs), sum(memory.values()))
 
 
 def live_tensors() -> list[torch.Tensor]:
@@ -150,15 +151,8 @@ def live_tensors() -> list[torch.Tensor]:
     return [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
 
 
-def nodes_behind(graphs: list[torch.Tensor]) -> int:
-    nodes: set[Any] = set()
-    waiting: list[Any] = [tensor.grad_fn for tensor in graphs]
-    while waiting and len(nodes) < _MOST_NODES:
-        node = waiting.pop()
-        if node is not None and node not in nodes:
-            nodes.add(node)
-            waiting += [following for following, _ in node.next_functions]
-    return len(nodes)
+def count_behind(graphs: list[torch.Tensor]) -> int:
+    return sum(1 for _ in nodes_behind(graphs, _MOST_NODES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +178,7 @@ def holdings(module: torch.nn.Module | None, source_root: Path) -> dict[Root, tu
         held = [tensor for _, tensor in tensors(_listed(value))]
         graphs = [tensor for tensor in held if tensor.grad_fn is not None]
         if held:
-            found[root] = (len(held), len(graphs), nodes_behind(graphs))
+            found[root] = (len(held), len(graphs), count_behind(graphs))
     return found
 
 

@@ -19,6 +19,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from gradproof_probe.gradients.attribution import Place, calling_line, relative
+from gradproof_probe.gradients.graph_nodes import nodes_behind
 from gradproof_probe.gradients.replacing import replaced
 from gradproof_probe.training.plain_optimizers import below, plain_methods, plain_step
 
@@ -350,7 +351,7 @@ class StepRecorder:
     def _scale_of(self, roots: list[torch.Tensor]) -> float:
         """The scale in a loss: it is what `scale` gave, or was made of it by a few operations."""
         products = [(value.grad_fn, factor) for value, factor in self._scaled if value.grad_fn is not None]
-        for node in _graph(roots, _NEAR) if products else ():
+        for node in nodes_behind(_tensors_of(roots), _NEAR) if products else ():
             for product, factor in products:
                 if node is product:
                     return factor
@@ -495,23 +496,13 @@ def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:
     return value.clone() if bool(value.any()) else None
 
 
-def _graph(roots: list[torch.Tensor], most: int) -> Iterator[Any]:
-    """The nodes of the autograd graph, the nearest first."""
-    pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
-    seen: set[int] = set()
-    kept: list[Any] = []  # node objects are made anew each time they are asked for: their ids must stay theirs
-    while pending and len(seen) < most:
-        node = pending.pop(0)
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        kept.append(node)
-        yield node
-        pending += [following for following, _ in node.next_functions]
-
-
 def _nodes(roots: list[torch.Tensor]) -> int:
-    return sum(1 for _ in _graph(roots, _MOST_NODES))
+    return sum(1 for _ in nodes_behind(_tensors_of(roots), _MOST_NODES))
+
+
+def _tensors_of(roots: list[Any]) -> list[torch.Tensor]:
+    """Those of the arguments of a backward that are tensors: GraphEdges can be given as well."""
+    return [root for root in roots if isinstance(root, torch.Tensor)]
 
 
 def _enlarged(roots: list[torch.Tensor], given: Any, factor: float) -> Any:

@@ -21,6 +21,7 @@ import torch
 
 from gradproof_probe.gradients.attribution import Place, backward_return, calling_line, relative
 from gradproof_probe.gradients.experiment import Experiment, ForwardError, Variable
+from gradproof_probe.gradients.graph_nodes import nodes_behind
 from gradproof_probe.gradients.probing import random_like
 from gradproof_probe.gradients.replacing import replaced
 from gradproof_probe.training.flow import displace, live_outputs
@@ -238,13 +239,7 @@ def deaths(experiment: Experiment, source_root: Path) -> list[Death]:
     """Where the gradient on its way to what requires grad becomes nothing or exactly zero. Raises `ForwardError`."""
     with torch.autograd.detect_anomaly(check_nan=False):
         live = live_outputs(experiment)
-    nodes: dict[Any, None] = {}
-    waiting: list[Any] = [item.value.grad_fn for item in live]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in nodes:
-            nodes[node] = None
-            waiting += [following for following, _ in node.next_functions]
+    nodes = list(nodes_behind(item.value for item in live))
     found: list[Death] = []
 
     def watch(node: Any) -> Callable[[Any, Any], None]:
