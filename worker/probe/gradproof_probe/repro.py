@@ -12,6 +12,7 @@ from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.lines import REPRO
 from gradproof_probe.repros.library import library_repro
 from gradproof_probe.repros.plain_script import target_expression
+from gradproof_probe.repros.script_texts import EACH, RESEED
 from gradproof_probe.repros.situation import situation_repro
 from gradproof_probe.request import Target
 
@@ -35,22 +36,9 @@ module = importlib.import_module({module!r})
 names = {{**vars(module), "torch": torch, "arguments": lambda *args, **kwargs: (args, kwargs)}}
 
 
-def reseed(seed):
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
+{reseed}
 
-
-def each(value, change):
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {{key: each(item, change) for key, item in value.items()}}
-    if type(value) in (list, tuple):
-        return type(value)(each(item, change) for item in value)
-    return value
-
+{each}
 
 def tensors(value):
     found = []
@@ -243,6 +231,8 @@ def whole_script(target: Target, recipe: Recipe, body: str, *, seed: int, summar
         seed=seed,
         constructor=target_expression(target, recipe),
         inputs=", ".join(recipe.inputs),
+        reseed=RESEED,
+        each=EACH,
     )
     script = head + body
     return script if len(script) <= REPRO else None

@@ -14,6 +14,7 @@ from typing import Any, Final
 from gradproof_probe.harness.recipe import Recipe
 from gradproof_probe.lines import REPRO
 from gradproof_probe.repros.case import printable
+from gradproof_probe.repros.script_texts import EACH, RESEED, TAIL
 from gradproof_probe.request import Target
 
 _HEAD: Final = '''"""{summary}
@@ -43,12 +44,7 @@ def names():
     return known
 
 
-def reseed(seed):
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
-
+{reseed}
 
 {make}
 
@@ -65,16 +61,7 @@ def mode(target, training):
     return target.train(training) if isinstance(target, torch.nn.Module) else target
 
 
-def each(value, change):
-    """The same, with every tensor in it changed."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        return {{key: each(item, change) for key, item in value.items()}}
-    if type(value) in (list, tuple):
-        return type(value)(each(item, change) for item in value)
-    return value
-
+{each}
 
 def tensors(value):
     """Every tensor in it, in order."""
@@ -134,15 +121,6 @@ _MAKE_WITH_ARGUMENTS: Final = '''def make(seed=SEED):
     return eval({called!r}, known)(*args, **kwargs)
 
 '''
-_TAIL: Final = """
-
-if __name__ == "__main__":
-    try:
-        main()
-    except Exception:
-        traceback.print_exc()
-        sys.exit(2)
-"""
 _DRAWS: Final = re.compile(r"rand|normal|bernoulli|multinomial|empty|poisson")
 
 
@@ -167,10 +145,12 @@ def plain_script(
         last=target.qualname.rpartition(".")[2],
         make=_make(target_expression(target, recipe)),
         inputs=", ".join(recipe.inputs),
+        reseed=RESEED,
+        each=EACH,
     )
     named = "".join(f"{name} = {value!r}\n" for name, value in (constants or {}).items())
     parts = [head.rstrip("\n"), named.rstrip("\n"), body.strip("\n")]
-    script = "\n\n\n".join(part for part in parts if part) + "\n" + _TAIL
+    script = "\n\n\n".join(part for part in parts if part) + "\n\n\n" + TAIL
     return script if len(script) <= REPRO else None
 
 

@@ -21,6 +21,7 @@ from gradproof_probe.lines import REPRO
 from gradproof_probe.repros import comparing, pieces
 from gradproof_probe.repros.calling import incoming_text, inputs_text, special_text, target_text
 from gradproof_probe.repros.case import Case, literal, printable
+from gradproof_probe.repros.script_texts import TAIL
 from gradproof_probe.repros.sources import source_of
 from gradproof_probe.request import Target
 
@@ -71,15 +72,6 @@ def report(what, expected, got, *, failed):
     sys.exit(1 if failed else 0)
 '''
 
-_TAIL: Final = """\
-if __name__ == "__main__":
-    try:
-        main()
-    except Exception:
-        traceback.print_exc()
-        sys.exit(2)
-"""
-
 
 def situation_repro(
     target: Target,
@@ -120,7 +112,7 @@ def situation_repro(
         before="import inspect\n" if "recorded(" in body else "",
         after="import threading\n" if "in_another_thread(" in body else "",
     )
-    script = "\n\n".join((head, _sources(body), body, _TAIL))
+    script = "\n\n".join((head, _sources(body), body, TAIL))
     return script if len(script) <= REPRO else None
 
 

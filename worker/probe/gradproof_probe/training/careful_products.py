@@ -7,14 +7,14 @@ gone here is such a kernel's, and no fault of the submitted code.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-HALF: Final = (torch.bfloat16, torch.float16)
-PRODUCTS: Final = frozenset({"mm", "bmm", "addmm", "baddbmm", "convolution", "convolution_backward"})
+from gradproof_probe.devices.reduced import PRODUCTS
+from gradproof_probe.training.cuda_autocast import HALF
 
 
 class CarefulProducts(TorchDispatchMode):

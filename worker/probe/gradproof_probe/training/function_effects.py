@@ -27,9 +27,9 @@ from gradproof_probe.training.surroundings import (
     argument_name,
     line_in,
     reseeds,
-    restore,
     seeded,
     settings,
+    without_gradients_first,
 )
 from gradproof_probe.training.watched_calls import Call, memory, watched_call
 
@@ -62,16 +62,11 @@ class FunctionEffects:
         self.evidence: dict[str, Any] = {}
 
     def run(self) -> Answer:
-        before = settings()
-        try:
+        def again(before: dict[str, Any]) -> Answer:
+            self._differentiates = True
             return self._compared(before)
-        except RuntimeError as error:
-            if not re.search(r"does not require grad|no_grad mode", str(error)):
-                raise
-            self._differentiates = True  # it differentiates inside, which torch refuses under no_grad
-            return self._compared(before)
-        finally:
-            restore(before)
+
+        return without_gradients_first(self._compared, again)
 
     def _compared(self, before: dict[str, Any]) -> Answer:
         state = SharedState(self._resolved.value, self._resolved.module)

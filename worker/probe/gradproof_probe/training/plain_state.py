@@ -20,6 +20,7 @@ import torch
 
 from gradproof_probe.gradients.attribution import Place, relative
 from gradproof_probe.suspicions.bench import same
+from gradproof_probe.training.watched_calls import memory as memory_of
 from gradproof_probe.trees import transform
 
 _TORCH_OWN: Final = frozenset(vars(torch.nn.Module()))
@@ -64,7 +65,7 @@ def plain_attributes(module: torch.nn.Module) -> Iterator[tuple[Attribute, Any]]
 def leaves(module: torch.nn.Module, *, cloned: bool = True) -> dict[Attribute, Leaves]:
     """Per attribute, what it holds that is neither registered itself nor shares memory with what is."""
     registered = {id(item) for item in module.modules()}
-    memory = {_memory(tensor) for tensor in [*module.parameters(), *module.buffers()]}
+    memory = {memory_of(tensor) for tensor in [*module.parameters(), *module.buffers()]}
     found: dict[Attribute, Leaves] = {}
     for attribute, value in plain_attributes(module):
         own: Leaves = {}
@@ -134,13 +135,13 @@ def _walk(value: Any, path: str, depth: int, found: Leaves, registered: set[int]
     if depth > _DEPTH or len(found) >= _MOST_LEAVES or id(value) in registered:
         return
     if isinstance(value, torch.Tensor):
-        if _memory(value) not in memory:
+        if memory_of(value) not in memory:
             found[path] = value
     elif isinstance(value, bool | int | float | complex | str) or value is None:
         found[path] = value
     elif isinstance(value, torch.nn.Module):
         tensors = [*value.named_parameters(), *value.named_buffers()]
-        found.update({f"{path}.{name}": tensor for name, tensor in tensors if _memory(tensor) not in memory})
+        found.update({f"{path}.{name}": tensor for name, tensor in tensors if memory_of(tensor) not in memory})
     elif isinstance(value, dict):
         for key, item in list(value.items()):
             _walk(item, f"{path}[{key!r:.40}]", depth + 1, found, registered, memory)
@@ -154,13 +155,6 @@ def _walk(value: Any, path: str, depth: int, found: Leaves, registered: set[int]
     elif not callable(value) and isinstance(getattr(value, "__dict__", None), dict):
         for name, item in list(vars(value).items()):
             _walk(item, f"{path}.{name}", depth + 1, found, registered, memory)
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr() or id(tensor)
-    except (RuntimeError, ValueError):  # lazy and sparse tensors have none
-        return id(tensor)
 
 
 def equal(first: Leaves, second: Leaves) -> bool:

@@ -40,10 +40,10 @@ from gradproof_probe.training.surroundings import (
     argument_name,
     line_in,
     reseeds,
-    restore,
     same_state,
     seeded,
     settings,
+    without_gradients_first,
 )
 from gradproof_probe.training.watched_calls import Call, watched_call
 
@@ -79,17 +79,11 @@ class Evaluation:
         self.evidence: dict[str, Any] = {}
 
     def run(self) -> Answer:
-        before = settings()
-        try:
-            return self._run(before)
-        except RuntimeError as error:
-            if not re.search(r"does not require grad|no_grad mode", str(error)):
-                raise
-            # It differentiates inside, which torch refuses under no_grad.
+        def again(before: dict[str, Any]) -> Answer:
             self._module, self._differentiates = self._instances.fresh(), True
             return self._run(before)
-        finally:
-            restore(before)
+
+        return without_gradients_first(self._run, again)
 
     def _run(self, before: dict[str, Any]) -> Answer:
         effect: Answer | None

@@ -11,9 +11,9 @@ import random
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 
@@ -29,10 +29,13 @@ SETTERS: Final = (
     "benchmark",
     "deterministic",
 )
+Said = TypeVar("Said")
+Settings: TypeAlias = dict[str, Any]
 SEEDERS: Final = ("manual_seed", "seed", "seed_all", "seed_everything", "set_seed")
 GENERATORS: Final = ("torch", "random", "numpy")
 # What seeds on purpose, by its name; and an argument that is there to be written to.
 SEEDING: Final = re.compile(r"seed|determin|reproduc", re.IGNORECASE)
+_DIFFERENTIATES: Final = re.compile(r"does not require grad|no_grad mode")
 OUTPUT_ARGUMENT: Final = re.compile(r"^out(put)?s?$|accum|workspace", re.IGNORECASE)
 
 
@@ -71,7 +74,7 @@ def reseeds(generator: str) -> str:
     )
 
 
-def settings() -> dict[str, Any]:
+def settings() -> Settings:
     return {
         "default_dtype": torch.get_default_dtype(),
         "matmul_precision": torch.get_float32_matmul_precision(),
@@ -81,7 +84,7 @@ def settings() -> dict[str, Any]:
     }
 
 
-def restore(before: dict[str, Any]) -> None:
+def restore(before: Settings) -> None:
     torch.set_default_dtype(before["default_dtype"])
     torch.set_float32_matmul_precision(before["matmul_precision"])
     if torch.are_deterministic_algorithms_enabled() != before["deterministic_algorithms"]:
@@ -90,6 +93,22 @@ def restore(before: dict[str, Any]) -> None:
     for name in ("benchmark", "deterministic"):
         if getattr(torch.backends.cudnn, name) != before[f"cudnn_{name}"]:
             setattr(torch.backends.cudnn, name, before[f"cudnn_{name}"])
+
+
+def without_gradients_first(run: Callable[[Settings], Said], again: Callable[[Settings], Said]) -> Said:
+    """What `run` says, or `again` where the code differentiates inside, which torch refuses under no_grad.
+
+    Both are given the settings of the process, which are as they were afterwards.
+    """
+    before = settings()
+    try:
+        return run(before)
+    except RuntimeError as error:
+        if not _DIFFERENTIATES.search(str(error)):
+            raise
+        return again(before)
+    finally:
+        restore(before)
 
 
 def argument_name(path: str, names: Sequence[str]) -> str:
