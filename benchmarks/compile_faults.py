@@ -20,15 +20,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from gradproof_probe.checks.base import CheckContext
 from gradproof_probe.compiling.inductor import inductor_stage
-from gradproof_probe.harness.recipe import Recipe
-from gradproof_probe.importing import Resolved
-from gradproof_probe.request import Target
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 
 from benchmarks.device_faults import models
+from benchmarks.device_faults.asking import SECONDS, context_of
 from benchmarks.device_faults.kernels import VARIATIONS, Kernels, Variation
 
 RESULTS = Path(__file__).parent / "results" / "compile-faults.json"
@@ -78,18 +75,10 @@ def patched(variation: Variation, used: list[bool]) -> Callable[..., Any]:
 
 def compared(kind: type, inputs: str, variation: Variation) -> Row:
     """`right` where the kernels were not used by the model, only if nothing is said."""
-    target = Target(f"models:{kind.__name__}", "module", "__init__.py", 1, "", "models", kind.__name__)
-    context = CheckContext(
-        resolved=Resolved(target, models, kind),
-        recipe=Recipe("declared", "A", f"{kind.__name__}()", (inputs,), "benchmark"),
-        source_root=Path(models.__file__).parent,
-        device="cpu",
-        seed=0,
-        deadline=time.monotonic() + 120,
-    )
+    context = context_of(kind, inputs, "cpu")
     used: list[bool] = []
     begun = time.monotonic()
-    answer = inductor_stage(context, begun + 120, patched(variation, used))
+    answer = inductor_stage(context, begun + SECONDS, patched(variation, used))
     took = time.monotonic() - begun
     named = NAMED.get(variation.name) if any(used) else None
     operation = str(answer.numbers.get("operation", ""))

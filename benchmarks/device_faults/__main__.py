@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from gradproof_probe import simulated_device
-from gradproof_probe.checks.base import CheckContext, CheckResult
+from gradproof_probe.checks.base import CheckResult
 from gradproof_probe.devices.comparison import Comparison
 from gradproof_probe.devices.device import Device, find_device
-from gradproof_probe.harness.recipe import Recipe
-from gradproof_probe.importing import Resolved
-from gradproof_probe.request import Target
 
 from benchmarks.device_faults import models
+from benchmarks.device_faults.asking import context_of
 from benchmarks.device_faults.kernels import VARIATIONS, Kernels, Variation
 
 RESULTS = Path(__file__).parents[1] / "results" / "device-faults.json"
@@ -47,15 +45,7 @@ class Row:
 
 def compared(kind: type, inputs: str, variation: Variation, device: Device) -> Row:
     """`right` where the kernels were not used by the model, only if nothing is said."""
-    target = Target(f"models:{kind.__name__}", "module", "__init__.py", 1, "", "models", kind.__name__)
-    context = CheckContext(
-        resolved=Resolved(target, models, kind),
-        recipe=Recipe("declared", "A", f"{kind.__name__}()", (inputs,), "benchmark"),
-        source_root=Path(models.__file__).parent,
-        device="sim",
-        seed=0,
-        deadline=time.monotonic() + 120,
-    )
+    context = context_of(kind, inputs, "sim")
     kernels = variation.make()
     begun = time.monotonic()
     with simulated_device.computing_under(kernels):
