@@ -18,13 +18,16 @@ A PostgreSQL test gets its database by truncation, an SQLite test by copying a m
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import structlog
+from gradproof_probe import processes
 from pydantic import SecretStr
 from sqlalchemy import text
 
@@ -34,6 +37,7 @@ from services.settings import Settings
 from tests.servers import PostgresServer, ValkeyServer
 
 MakeSettings = Callable[..., Settings]
+_TICK = 0.01  # seconds: what the kernel tells of a process's beginning is rounded down to that
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +45,50 @@ def logging_is_left_alone() -> Iterator[None]:
     """The command line sets logging up for its process, which here is that of all tests."""
     yield
     structlog.reset_defaults()
+
+
+class _Spared:
+    """What a test of the probe in this process has not started is not below it: servers, browsers, pools of others."""
+
+    def __init__(self) -> None:
+        self.since = 0.0
+        self._process = os.getpid()
+        self._descendants = processes.descendants
+
+    def descendants(self, of: int) -> list[int]:
+        found = self._descendants(of)
+        if os.getpid() != self._process:
+            return found
+        older = {pid for pid in found if self._began(pid) + _TICK < self.since}
+        return [pid for pid in found if not older.intersection({pid, *self._above(pid)})]
+
+    @staticmethod
+    def _began(pid: int) -> float:
+        """Seconds after the machine started; 0 for one that has ended."""
+        try:
+            stat = Path("/proc", str(pid), "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return 0.0
+        return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+
+    def _above(self, pid: int) -> Iterator[int]:
+        parents = processes._parents()
+        while (pid := parents.get(pid, 0)) > 1 and pid != self._process:
+            yield pid
+
+
+@pytest.fixture(scope="session")
+def spared() -> Iterator[_Spared]:
+    found = _Spared()
+    with pytest.MonkeyPatch.context() as patch:
+        # The probe kills what is left below it, and here that is the test run.
+        patch.setattr(processes, "descendants", found.descendants)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def what_others_started_is_left_alone(spared: _Spared) -> None:
+    spared.since = time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.fixture(scope="session")
