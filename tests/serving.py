@@ -128,6 +128,7 @@ class Workshop:
     def probe(self, *results: CheckInfo, harness: Harness | None = None) -> None:
         """Say of every target that waits that these were its results; without any, that its inputs were unsolved."""
         while claims := self._jobs.claim("cpu", "test", _nothing):
+            self._results.ran(claims[0], torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
             for claim in claims:
                 assert claim.kind is JobKind.PROBE
                 if results:
@@ -137,9 +138,6 @@ class Workshop:
                 else:
                     self._results.not_run(claim, "inputs unsolved", "no shape fits")
                 self._results.probed(claim)
-            self._results.ran(
-                claims[0].analysis_id, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1
-            )
 
     def fail(self, queue: str, reason: str) -> None:
         """End what waits in a queue without a result."""

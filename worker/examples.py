@@ -28,7 +28,7 @@ def run_own_examples(claims: Sequence[Claim], tools: Tools) -> None:
         source=source,
         targets=work.targets,
         python=tools.settings.python,
-        layer=packages_for(source, claim.analysis_id, tools),
+        layer=packages_for(source, claim, tools),
     )
     try:
         outcome = run_examples(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import structlog
@@ -76,7 +76,7 @@ class _Run:
             gpu=self._tools.gpu,
             tolerances=self._work.tolerances,
             seconds_left=self._work.seconds_left,
-            layer=packages_for(source, first.analysis_id, self._tools),
+            layer=packages_for(source, first, self._tools),
             origin=self._work.origin,
         )
 
@@ -93,9 +93,10 @@ class _Run:
             case ReadyMessage(devices=devices) if tools.gpu is not None and not any("cuda" in name for name in devices):
                 self._blind = True
             case ReadyMessage(torch=torch, devices=devices):
-                analysis_id = next(iter(self._claims.values())).analysis_id
                 mode = self._launcher.mode.value
-                tools.load(lambda: results.ran(analysis_id, torch=torch, devices=devices, sandbox=mode, import_torch=1))
+                self._report_of_batch(
+                    lambda claim: results.ran(claim, torch=torch, devices=devices, sandbox=mode, import_torch=1)
+                )
             case TargetStartedMessage(job=job):
                 claim = self._claims[job]
                 tools.report(claim, lambda: results.started(claim))
@@ -117,6 +118,12 @@ class _Run:
                 tools.end(claim, lambda: results.probed(claim))
             case _:
                 pass
+
+    def _report_of_batch(self, write: Callable[[Claim], None]) -> None:
+        """Write what holds for the batch as a whole, in the name of the first of its jobs that is still ours."""
+        for claim in self._claims.values():
+            if self._tools.report(claim, partial(write, claim)):
+                return
 
     def conclude(self, outcome: BatchOutcome) -> None:
         """Say what became of the jobs that the sandbox did not live to finish."""

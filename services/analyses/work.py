@@ -266,14 +266,9 @@ class WorkResults:
             jobs.give_back(uow.session, claim, reason=reason, lost=False)
             uow.ring(claim.queue)
 
-    def ran(
-        self, analysis_id: str, *, torch: str | None, devices: Iterable[str], sandbox: str, import_torch: int
-    ) -> None:
-        """What a batch ran on. Adds up over batches."""
-        with self._database.unit_of_work() as uow:
-            row = jobs.lock_analysis(uow.session, analysis_id)
-            if row is None:
-                return
+    def ran(self, claim: Claim, *, torch: str | None, devices: Iterable[str], sandbox: str, import_torch: int) -> None:
+        """What the batch of this job runs on. Adds up over batches."""
+        with self._owning(claim) as (_, row):
             tool = dict(row.tool)
             known = tool.get("devices", [])
             imports = tool.get("import_torch", 0)
@@ -287,15 +282,17 @@ class WorkResults:
                 "import_torch": imports + import_torch,
             }
 
-    def environment(self, analysis_id: str, told: Mapping[str, object]) -> None:
+    def environment(self, claim: Claim, told: Mapping[str, object]) -> None:
         """What came of the requirements of the repository, for the report."""
-        with self._database.unit_of_work() as uow:
-            row = jobs.lock_analysis(uow.session, analysis_id)
-            if row is not None and row.tool.get("environment") != told:
+        with self._owning(claim) as (_, row):
+            if row.tool.get("environment") != told:
                 row.tool = {**row.tool, "environment": dict(told)}
 
     def budget_spent(self, claims: Sequence[Claim]) -> None:
-        """No further target of the analysis is begun: these jobs and all that wait end, and their targets say why."""
+        """No further target of the analysis is begun: these jobs and all that wait end, and their targets say why.
+
+        Raises `LeaseLostError`, and ends nothing, if none of the jobs is this worker's any more.
+        """
         analysis_id = claims[0].analysis_id
         with self._database.unit_of_work() as uow:
             row = jobs.lock_analysis(uow.session, analysis_id)
@@ -303,6 +300,8 @@ class WorkResults:
                 return
             detail = f"{self._settings.analysis_budget.total_seconds():g} s of the analysis were over"
             ended = [claim.job_id for claim in claims if jobs.finish_if_held(uow.session, claim, detail)]
+            if not ended:
+                raise LeaseLostError(f"no job of this batch of analysis {analysis_id} is {claims[0].owner}'s any more")
             ended += jobs.cancel_waiting(uow.session, analysis_id, JobKind.PROBE, detail)
             leave_out(uow.session, analysis_id, jobs.jobs_with(uow.session, analysis_id, ended), detail)
             settle_if_done(uow.session, row)
@@ -341,13 +340,19 @@ class WorkResults:
             yield uow, claim.target_id
 
     @contextmanager
-    def _ending(self, claim: Claim) -> Iterator[tuple[UnitOfWork, AnalysisRow]]:
-        """Lock the analysis, prove ownership, let the caller end the job, and settle if it was the last one."""
+    def _owning(self, claim: Claim) -> Iterator[tuple[UnitOfWork, AnalysisRow]]:
+        """Lock the analysis and prove ownership of the job: what the caller then writes, nobody else writes."""
         with self._database.unit_of_work() as uow:
             row = jobs.lock_analysis(uow.session, claim.analysis_id)
             if row is None:
                 raise LeaseLostError(f"analysis {claim.analysis_id} is gone")
             jobs.fence(uow.session, claim, self._settings.lease)
+            yield uow, row
+
+    @contextmanager
+    def _ending(self, claim: Claim) -> Iterator[tuple[UnitOfWork, AnalysisRow]]:
+        """The same for a caller that ends the job; settles the analysis if it was the last one."""
+        with self._owning(claim) as (uow, row):
             yield uow, row
             settle_if_done(uow.session, row)
 

@@ -46,7 +46,7 @@ def test_an_analysis_goes_from_submission_to_report(bench: Bench) -> None:
         (0, 2 * len(BY_DEFAULT)),
     ]
     first, second = bench.claim()
-    bench.results.ran(analysis_id, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
+    bench.results.ran(first, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
     harness = Harness(source="synthesised", grade="C", constructor="T()", inputs=["float64[2]"], provenance="guessed")
     bench.results.harness(first, harness)
     bench.results.check(first, check("gradcheck", "pass"))
@@ -84,10 +84,10 @@ def test_what_files_do_when_they_are_imported_is_kept(bench: Bench) -> None:
 def test_what_came_of_the_requirements_is_told_whatever_else_a_batch_reports(bench: Bench) -> None:
     analysis_id = bench.submit_and_read(targets=1)
     told = {"policy": "wheels", "packages": ["timm==1.0"], "kept": [], "refused": [], "reason": None}
-    bench.results.environment(analysis_id, told)
-    bench.results.ran(analysis_id, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
-    bench.results.environment(analysis_id, told)
     (claim,) = bench.claim()
+    bench.results.environment(claim, told)
+    bench.results.ran(claim, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
+    bench.results.environment(claim, told)
     bench.results.probed(claim)
     environment = bench.analyses.report(analysis_id).tool.environment
     assert environment is not None

@@ -153,6 +153,9 @@ def test_who_lost_the_lease_can_write_nothing(bench: Bench) -> None:
         lambda: bench.results.probed(late),
         lambda: bench.results.broke(late, "crashed", "SIGSEGV"),
         lambda: bench.results.lost(late, "gone"),
+        lambda: bench.results.ran(late, torch="0", devices=["old"], sandbox="off", import_torch=1),
+        lambda: bench.results.environment(late, {"policy": "wheels", "packages": ["old==1"]}),
+        lambda: bench.results.budget_spent([late]),
     ):
         with pytest.raises(LeaseLostError):
             write()
@@ -162,6 +165,22 @@ def test_who_lost_the_lease_can_write_nothing(bench: Bench) -> None:
     assert bench.status(analysis_id) == "finished"
     (target,) = bench.analyses.parts(analysis_id).targets
     assert [(item.check, item.verdict) for item in target.checks] == [("gradcheck", "pass")]
+    tool = bench.analyses.report(analysis_id).tool
+    assert (tool.torch, tool.devices, tool.sandbox, tool.torch_imports, tool.environment) == (None, [], "none", 0, None)
+
+
+def test_what_a_batch_ran_on_is_told_by_its_present_owner_alone(bench: Bench) -> None:
+    analysis_id = bench.submit_and_read(targets=2)
+    late, _ = bench.claim(owner="first")
+    expire(bench, late)
+    bench.reconciler.tick()
+    (fresh,) = bench.claim(owner="second")
+    assert fresh.job_id == late.job_id
+    bench.results.ran(fresh, torch="2.13.0", devices=["cpu"], sandbox="bwrap-user", import_torch=1)
+    with pytest.raises(LeaseLostError):
+        bench.results.ran(late, torch="0.0", devices=["late"], sandbox="off", import_torch=1)
+    tool = bench.analyses.report(analysis_id).tool
+    assert (tool.torch, tool.devices, tool.sandbox, tool.torch_imports) == ("2.13.0", ["cpu"], "bwrap-user", 1)
 
 
 def test_the_same_worker_can_not_write_for_an_attempt_that_it_lost(bench: Bench) -> None:
