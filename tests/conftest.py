@@ -141,6 +141,12 @@ def postgres_url(migrated_postgres_url: str) -> str:
     tables = ", ".join(f'"{table.name}"' for table in Base.metadata.sorted_tables)
     with engine.begin() as connection:
         connection.execute(text(f"TRUNCATE {tables} CASCADE"))
+        # What the migrations put there.
+        connection.execute(
+            text(
+                "INSERT INTO organisations (id, slug, name, created_at) VALUES ('default', 'default', 'Default', now())"
+            )
+        )
     engine.dispose()
     return migrated_postgres_url
 

@@ -23,6 +23,14 @@ class AnalysisStatus(StrEnum):
     PARTIAL = "partial"
 
 
+class Purpose(StrEnum):
+    """What an analysis is of: the project's main line, a change that is proposed, or what a change is compared with."""
+
+    MAIN = "main"
+    PROPOSAL = "proposal"
+    BASE = "base"
+
+
 OPEN_STATUSES = (AnalysisStatus.QUEUED, AnalysisStatus.RUNNING)
 SETTLED_STATUSES = (AnalysisStatus.FINISHED, AnalysisStatus.PARTIAL)
 
@@ -31,7 +39,9 @@ class AnalysisRow(Base):
     """One run over one snapshot. `snapshot_digest` is null until the source was fetched.
 
     `examples` are those of the repository's own examples that were run for their calls, `examples_reason` says why
-    some or all were not.
+    some or all were not. `submitted_by` is the id of the user or token that asked for it, or of the forge's
+    installation. `totals` are the counts that lists and trends show, written when it is settled
+    (`services.analyses.totals`).
     """
 
     __tablename__ = "analyses"
@@ -58,12 +68,19 @@ class AnalysisRow(Base):
     examples_key: Mapped[str | None] = mapped_column(index=True)
     examples: Mapped[list[dict[str, object]]] = mapped_column(JsonColumn, default=list)
     examples_reason: Mapped[str | None]
+    purpose: Mapped[str] = mapped_column(default=Purpose.MAIN, server_default=Purpose.MAIN)
+    pull_request_id: Mapped[str | None] = mapped_column(index=True)
+    branch: Mapped[str | None]
+    submitted_by: Mapped[str | None] = mapped_column(index=True)
+    submitted_by_name: Mapped[str | None]
+    totals: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
 
     __table_args__ = (
         CheckConstraint(
             "status IN ('queued', 'running', 'finished', 'failed', 'cancelled', 'partial')", name="status_is_known"
         ),
         Index(None, "status"),
+        Index(None, "project_id", "purpose", "id"),
     )
 
 

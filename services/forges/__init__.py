@@ -1,0 +1,1 @@
+"""Forges: pull requests and merge requests, where findings reach people where they work."""

@@ -1,0 +1,1 @@
+"""Triage: what a team has decided about a finding, remembered for as long as its fingerprint comes back."""
