@@ -1,14 +1,23 @@
-"""The `ingest` job: fetch a git source and store it as a snapshot."""
+"""The `ingest` job: fetch a git source and store it as a snapshot.
+
+A fetch that nobody waits for any more (its analysis was cancelled, its lease was lost) is stopped as soon as the
+heartbeat has noticed; what it had fetched is thrown away.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import structlog
+
 from services.jobs.model import Claim
 from services.jobs.models import JobState
 from services.problems import GradproofError, SurroundingsError
+from services.snapshots.errors import GitCancelledError
 from services.snapshots.git import fetch
 from worker.tools import Tools
+
+log = structlog.get_logger(__name__)
 
 
 def fetch_source(claims: Sequence[Claim], tools: Tools) -> None:
@@ -16,9 +25,11 @@ def fetch_source(claims: Sequence[Claim], tools: Tools) -> None:
     (claim,) = claims
     work = tools.load(lambda: tools.results.ingest_work(claim))
     try:
-        tree, commit = fetch(work.url, work.ref, tools.settings)
+        tree, commit = fetch(work.url, work.ref, tools.settings, cancelled=lambda: not tools.held.holds(claim))
         with tree:
             snapshot = tools.store.put(tree)
+    except GitCancelledError:
+        log.info("fetch_abandoned", job=claim.job_id)
     except SurroundingsError as error:
         reason = error.message
         tools.end(claim, lambda: tools.results.lost(claim, reason))

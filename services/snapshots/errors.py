@@ -355,6 +355,13 @@ class GitTimeoutError(GitError):
     title = "Fetching the repository took too long"
 
 
+class GitCancelledError(GitError):
+    """Nobody waits for the fetch any more."""
+
+    code = "git-cancelled"
+    title = "The fetch was cancelled"
+
+
 class GitTooLargeError(GitError):
     """The commit brings more bytes than are accepted."""
 

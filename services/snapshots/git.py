@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,23 +59,26 @@ def fetch(
     *,
     limits: Limits = DEFAULT_LIMITS,
     resolver: Resolver | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> tuple[SourceTree, str]:
     """The tree of one commit, and the commit's full name.
 
     `ref` is a branch, a tag, a full ref name (`refs/pull/7/head`), a full commit name, or None for the default
     branch; a branch is preferred to a tag of the same name. `resolver` maps host and port to addresses (default: the
-    system's). Raises a kind of `GitError`; `TooManyFilesError`, `TreeTooLargeError`, `PythonFileTooLargeError` or
+    system's). `cancelled` is asked five times a second whether to stop, which raises `GitCancelledError` and leaves
+    nothing behind. Raises a kind of `GitError`; `TooManyFilesError`, `TreeTooLargeError`, `PythonFileTooLargeError` or
     `EmptyTreeError` for the commit's content; `GitUnavailableError` when this machine can't fetch at all.
     """
     wanted = _check_ref(ref)
     resolved = resolve(parse_git_url(url, settings), settings, resolver)
-    with _workplace(settings, resolved, limits) as process:
+    with _workplace(settings, resolved, limits, cancelled) as process:
         address, commit = _find(process, resolved.url, wanted)
         repository = _Repository(process, commit)
         repository.fetch(address)
         builder = TreeBuilder(limits)
         try:
             repository.read(builder)
+            process.require_wanted()
             return builder.finish(Source("git", url=str(address), commit=commit)), commit
         except BaseException:
             builder.close()
@@ -89,7 +92,9 @@ def _check_ref(ref: str | None) -> str | None:
 
 
 @contextmanager
-def _workplace(settings: Settings, resolved: ResolvedUrl, limits: Limits) -> Iterator[GitProcess]:
+def _workplace(
+    settings: Settings, resolved: ResolvedUrl, limits: Limits, cancelled: Callable[[], bool]
+) -> Iterator[GitProcess]:
     """A directory of git's own, owned by the uid that git runs as."""
     # Below the uids of the sandboxes: a fetch and a sandboxed job never share one.
     uid = settings.sandbox_uid_base - 1 if os.geteuid() == 0 else None
@@ -105,7 +110,7 @@ def _workplace(settings: Settings, resolved: ResolvedUrl, limits: Limits) -> Ite
             authority.chmod(0o444)
             options += ["-c", f"http.sslCAInfo={authority}"]
         seconds = settings.git_wall.total_seconds()
-        yield GitProcess(directory, uid, Deadline(seconds), seconds, limits.total, tuple(options))
+        yield GitProcess(directory, uid, Deadline(seconds), seconds, limits.total, tuple(options), cancelled)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +24,7 @@ from typing import IO, Final
 
 from services.snapshots.errors import (
     GitAccessError,
+    GitCancelledError,
     GitCertificateError,
     GitError,
     GitObjectsError,
@@ -42,6 +43,7 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _MEMORY: Final = 2048 * MB  # address space; fetching torchvision's tree takes 300 MB of it
 _SMALL_OUTPUT: Final = 16 * MB  # a listing of 20,000 files, or the refs of a very large repository
 _ERROR_TAIL: Final = 2000
+_LOOK_S: Final = 0.2  # how often a running command is asked whether anybody still waits for it
 
 _ENVIRONMENT: Final = {
     "PATH": _PATH,
@@ -129,7 +131,10 @@ _CAUSES: Final[tuple[tuple[re.Pattern[str], type[GitError], str], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class GitProcess:
-    """Where and as whom git runs. `uid` is None without root's rights: then it runs as we do."""
+    """Where and as whom git runs. `uid` is None without root's rights: then it runs as we do.
+
+    `cancelled` is asked five times a second whether nobody waits for the fetch any more.
+    """
 
     directory: Path
     uid: int | None
@@ -137,6 +142,12 @@ class GitProcess:
     seconds: float
     max_bytes: int
     options: tuple[str, ...] = ()
+    cancelled: Callable[[], bool] = lambda: False
+
+    def require_wanted(self) -> None:
+        """Raise `GitCancelledError` if nobody waits for the fetch any more."""
+        if self.cancelled():
+            raise GitCancelledError("the fetch was cancelled")
 
     def small(self, *arguments: str) -> bytes:
         """Run one command and give its output, of at most 16 MB."""
@@ -147,7 +158,7 @@ class GitProcess:
         """Run one command; its output, in a temporary file at its start.
 
         `limit` bounds the bytes of every file that it writes (default: `max_bytes`). Raises the kind of `GitError`
-        that the command's own words tell.
+        that the command's own words tell, `GitTimeoutError`, or `GitCancelledError`.
         """
         output: IO[bytes] = tempfile.TemporaryFile(prefix="gradproof-git-")  # noqa: SIM115
         try:
@@ -195,8 +206,11 @@ class GitProcess:
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
         """The exit status. Whatever the command left running in its process group ends with it."""
         descriptor = os.pidfd_open(process.pid)
+        ended = False
         try:
-            ended, _, _ = select.select([descriptor], [], [], self.deadline.remaining)
+            while not (ended or self.deadline.expired):
+                self.require_wanted()
+                ended = bool(select.select([descriptor], [], [], min(_LOOK_S, self.deadline.remaining))[0])
         finally:
             os.close(descriptor)
             # Before the process is reaped: until then its number, and so the group's, can't belong to anybody else.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from services.settings import Settings
 from services.snapshots import SnapshotStore, read_directory
 from tests.jobs.support import SNAPSHOT, Bench
 from tests.recovery.support import eventually
+from tests.snapshots.git_server import serve
 from worker.runner import Runner
 
 MODULE = """
@@ -221,6 +224,32 @@ def test_a_cancelled_run_is_stopped_in_its_sandbox(
         serving.join()
     assert [event["cause"] for event in events if event["event"] == "run_abandoned"] == ["cancelled"]
     assert bench.status(analysis_id) == "cancelled"
+
+
+def test_a_cancelled_fetch_is_stopped_and_leaves_nothing_behind(
+    database: Database,
+    service_settings: Settings,
+    runner: Callable[..., Runner],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as place, serve(Path(root)) as server:
+        Path(place).chmod(0o755)  # git's own uid works in there
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        server.stalled.add("tarpit.git")
+        trusting = {"git_trusted_networks": (IPv4Network("127.0.0.0/8"),), "git_ca_file": server.authority}
+        bench = Bench(database, service_settings.model_copy(update=trusting))
+        analysis_id = bench.analyses.submit(GitSource(server.url("tarpit.git"))).analysis_id
+        working = runner(**trusting, git_wall=timedelta(hours=1))
+        serving = threading.Thread(target=working.serve)
+        with capture_logs() as events:
+            serving.start()
+            eventually(lambda: bool(server.requests), "git asks the server")
+            bench.analyses.cancel(analysis_id)
+            serving.join()
+        assert list(Path(place).iterdir()) == []
+    assert [event["event"] for event in events if event["event"].startswith("fetch")] == ["fetch_abandoned"]
+    assert bench.status(analysis_id) == "cancelled"
+    assert not service_settings.snapshot_dir.exists()
 
 
 @pytest.mark.parametrize("url", ["https://localhost/team/models.git", "https://no-such-host.invalid/team/models.git"])

@@ -21,6 +21,7 @@ from services.snapshots import DEFAULT_LIMITS, Source, read_archive
 from services.snapshots.errors import (
     GitAccessError,
     GitAddressNotPublicError,
+    GitCancelledError,
     GitCertificateError,
     GitError,
     GitObjectsError,
@@ -37,6 +38,7 @@ from services.snapshots.errors import (
     TreeTooLargeError,
 )
 from services.snapshots.git import fetch
+from tests.recovery.support import eventually
 from tests.snapshots.git_server import HOST_NAME, GitServer, serve
 from tests.snapshots.making import FILES, stream, tar_of
 
@@ -410,6 +412,21 @@ def test_a_server_that_never_answers_is_given_up_and_git_is_gone(server: GitServ
     deadline = time.monotonic() + 30
     while _processes_naming(server.url("tarpit.git")):
         assert time.monotonic() < deadline, "git is still running"
+
+
+def test_a_fetch_that_nobody_waits_for_is_stopped_and_leaves_nothing_behind(
+    server: GitServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.stalled.add("cancelled.git")
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        url = server.url("cancelled.git")
+        patient = settings.model_copy(update={"git_wall": timedelta(hours=1)})
+        with pytest.raises(GitCancelledError):
+            fetch(url, None, patient, cancelled=lambda: bool(_processes_naming(url)))
+        assert list(Path(place).iterdir()) == []
+    eventually(lambda: not _processes_naming(url), "git is gone")
 
 
 def _processes_naming(word: str) -> list[int]:
