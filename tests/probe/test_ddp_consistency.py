@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 from gradproof_probe.checks.base import CheckResult
@@ -17,7 +14,6 @@ from torch import distributed
 from tests.fixtures.probe import several_ranks, training_steps
 from tests.probe.checking import marked_faults, run_check
 
-T = TypeVar("T")
 MODEL = "model := make_net()"
 SGD = "torch.optim.SGD(model.parameters(), lr=0.1)"
 X, Y = "torch.randn(6, 4)", "torch.randint(0, 3, (6,))"
@@ -32,17 +28,7 @@ INPUTS = {
 }
 
 
-def apart(function: Callable[..., T], *args: Any) -> T:
-    """In a child: when ranks have ended, whatever else their caller has started is killed as well."""
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(function, args)
-
-
 def run(name: str, seconds: float = 60.0) -> CheckResult:
-    return apart(_run, name, seconds)
-
-
-def _run(name: str, seconds: float) -> CheckResult:
     value = getattr(several_ranks, name)
     if isinstance(value, type):
         return run_check(DDPConsistency(), value, [X], seconds=seconds)
@@ -93,9 +79,9 @@ def test_ranks_that_wait_for_each_other_end_with_the_deadline() -> None:
 
 
 def test_a_rank_that_hangs_or_dies_is_told_from_one_that_raises() -> None:
-    hung = apart(_two_ranks, _hangs, 1.0)
+    hung = _two_ranks(_hangs, 1.0)
     assert (hung.found, hung.hung) == (None, True)
-    raised = apart(_two_ranks, _raises, 20.0)
+    raised = _two_ranks(_raises, 20.0)
     assert not raised.hung
     assert "no such rank" in raised.why
     assert raised.place == ("test_ddp_consistency.py", _raises.__code__.co_firstlineno + 2)
