@@ -120,6 +120,23 @@ class Settings(BaseSettings):
     git_ca_file: Path | None = Field(default=None, description="certificate authority of an own forge")
     git_wall: timedelta = Field(default=timedelta(minutes=3), description="wall clock of one fetch")
 
+    forge_organisation: str = Field(
+        default="default", description="slug of the organisation that repositories of a new installation belong to"
+    )
+    github_app_id: str = Field(default="", description="id of the GitHub App; empty: there is none")
+    github_private_key_file: Path | None = Field(default=None, description="the App's private key, a .pem file")
+    github_webhook_secrets: tuple[SecretStr, ...] = Field(
+        default=(), description="secrets that GitHub may sign its webhooks with: one, or while it is changed both"
+    )
+    github_api_url: str = Field(default="https://api.github.com", description="of GitHub Enterprise: https://…/api/v3")
+    github_web_url: str = Field(default="https://github.com", description="how people reach that GitHub")
+    gitlab_url: str = Field(default="", description="how people reach GitLab; empty: there is none")
+    gitlab_token: SecretStr = Field(default=SecretStr(""), description="token of the bot's account, with scope api")
+    gitlab_webhook_secrets: tuple[SecretStr, ...] = Field(
+        default=(), description="secret tokens, or signing secrets (`whsec_…`), that webhooks of GitLab come with"
+    )
+    forge_ca_file: Path | None = Field(default=None, description="certificate authority of an own GitHub or GitLab")
+
     @field_validator(
         "lease", "heartbeat", "reconcile_every", "sandbox_wall", "check_wall", "target_wall", "inductor_budget",
         "git_wall", "examples_budget", "analysis_budget", "environment_wall", "device_patience", mode="before",
@@ -142,6 +159,9 @@ class Settings(BaseSettings):
                 raise ValueError(f"GRADPROOF_{name.upper()} must not be negative")
         if not self.check_wall <= self.target_wall <= self.sandbox_wall:
             raise ValueError("GRADPROOF_CHECK_WALL <= GRADPROOF_TARGET_WALL <= GRADPROOF_SANDBOX_WALL must hold")
+        for forge, secrets in (("GITHUB", self.github_webhook_secrets), ("GITLAB", self.gitlab_webhook_secrets)):
+            if not all(secret.get_secret_value() for secret in secrets):
+                raise ValueError(f"GRADPROOF_{forge}_WEBHOOK_SECRETS has an empty one: anybody could sign with it")
         if self.heartbeat * 3 > self.lease:
             raise ValueError("GRADPROOF_LEASE must be at least three times GRADPROOF_HEARTBEAT")
         return self
@@ -161,6 +181,16 @@ class Settings(BaseSettings):
     def effective_broker_url(self) -> str:
         """The Celery broker URL in force."""
         return self.broker_url or "filesystem://"
+
+    @property
+    def github_is_set(self) -> bool:
+        """Whether GitHub can be spoken to, and its webhooks believed."""
+        return bool(self.github_app_id and self.github_private_key_file and self.github_webhook_secrets)
+
+    @property
+    def gitlab_is_set(self) -> bool:
+        """Whether GitLab can be spoken to, and its webhooks believed."""
+        return bool(self.gitlab_url and self.gitlab_token.get_secret_value() and self.gitlab_webhook_secrets)
 
     @property
     def environment_dir(self) -> Path:

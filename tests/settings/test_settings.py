@@ -54,3 +54,16 @@ def test_a_value_that_cannot_be_names_its_variable(monkeypatch: pytest.MonkeyPat
 def test_the_usual_postgresql_urls_mean_psycopg(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     monkeypatch.setenv("GRADPROOF_DATABASE_URL", f"{scheme}://u@h/d")
     assert read_settings().effective_database_url == "postgresql+psycopg://u@h/d"
+
+
+def test_secrets_of_forges_are_not_shown_and_none_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADPROOF_GITHUB_WEBHOOK_SECRETS", '["old-secret", "new-secret"]')
+    monkeypatch.setenv("GRADPROOF_GITLAB_TOKEN", "glpat-never-shown")
+    settings = read_settings()
+    assert [secret.get_secret_value() for secret in settings.github_webhook_secrets] == ["old-secret", "new-secret"]
+    assert "-secret" not in repr(settings)
+    assert "never-shown" not in repr(settings)
+    assert not settings.github_is_set
+    monkeypatch.setenv("GRADPROOF_GITHUB_WEBHOOK_SECRETS", '["old-secret", ""]')
+    with pytest.raises(InvalidSettingError, match="GRADPROOF_GITHUB_WEBHOOK_SECRETS has an empty one"):
+        read_settings()
