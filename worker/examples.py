@@ -52,4 +52,4 @@ def _report(claim: Claim, outcome: ExamplesOutcome, tools: Tools) -> None:
     if outcome.cause is not None:
         ended = (_ENDED.get(outcome.cause, JobState.FAILED), f"{outcome.cause}: {outcome.detail}")
     calls = {name: [asdict(call) for call in calls] for name, calls in outcome.calls.items()}
-    tools.results.examples(claim, outcome.tried, calls, ended=ended)
+    tools.results.examples(claim, outcome.tried, calls, ended=ended, peak_memory=outcome.peak_memory)

@@ -29,6 +29,7 @@ from worker.execution.batch import DeclaredHarness
 from worker.execution.convert import check_info, harness_info
 from worker.execution.messages import TargetStartedMessage
 from worker.sandbox import Launcher, SandboxUnavailableError, open_sandbox
+from worker.sandbox.model import Meter
 from worker.tools import Tools
 
 log = structlog.get_logger(__name__)
@@ -44,7 +45,12 @@ def probe_targets(claims: Sequence[Claim], tools: Tools) -> None:
         launcher = open_sandbox(tools.settings)
         run = _Run(claims, work, tools, launcher)
         outcome = run_batch(
-            run.batch(), launcher=launcher, settings=tools.settings, on_message=run.hear, cancelled=run.cancelled
+            run.batch(),
+            launcher=launcher,
+            settings=tools.settings,
+            on_message=run.hear,
+            cancelled=run.cancelled,
+            meter=run.meter,
         )
     except SandboxUnavailableError as error:
         for claim in claims:
@@ -61,6 +67,7 @@ class _Run:
         self._work = work
         self._tools = tools
         self._launcher = launcher
+        self.meter = Meter()
         self._finished = 0
         self._blind = False
 
@@ -115,7 +122,8 @@ class _Run:
             case TargetFinishedMessage(job=job):
                 claim = self._claims[job]
                 self._finished += 1
-                tools.end(claim, lambda: results.probed(claim))
+                peak = self.meter.peak_memory()
+                tools.end(claim, lambda: results.probed(claim, peak_memory=peak))
             case _:
                 pass
 
@@ -141,7 +149,8 @@ class _Run:
     def _conclude_one(self, claim: Claim, item: Unfinished, *, progress: bool) -> None:
         results, tools = self._tools.results, self._tools
         if item.started and item.cause != "cancelled":
-            tools.end(claim, lambda: results.broke(claim, item.cause, item.detail))
+            peak = self.meter.peak_memory()
+            tools.end(claim, lambda: results.broke(claim, item.cause, item.detail, peak_memory=peak))
         elif progress:
             # Another target took the sandbox down, or a job of this batch was taken away: this one is not to blame.
             reason = f"its sandbox ended before it began ({item.cause})"

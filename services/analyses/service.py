@@ -364,6 +364,8 @@ def _tool(row: AnalysisRow) -> Tool:
 
 def _info(row: AnalysisRow) -> AnalysisInfo:
     ended = row.finished_at
+    peak = row.tool.get("peak_memory")
+    assert peak is None or isinstance(peak, int)
     return AnalysisInfo(
         id=row.id,
         created_at=row.created_at,
@@ -371,6 +373,7 @@ def _info(row: AnalysisRow) -> AnalysisInfo:
         status=row.status,
         duration_s=None if ended is None else round((ended - row.created_at).total_seconds(), 3),
         reason=row.reason,
+        peak_memory_bytes=peak,
     )
 
 

@@ -199,13 +199,15 @@ class WorkResults:
         mined: Mapping[str, Sequence[Mapping[str, object]]],
         *,
         ended: tuple[JobState, str] | None = None,
+        peak_memory: int | None = None,
     ) -> None:
         """The repository's own examples were run, or as far as they came: now its targets are queued.
 
         `mined` holds the recorded calls by the name of the target. `ended` is how the run ended, if not well: that
-        costs harnesses and never the analysis.
+        costs harnesses and never the analysis. `peak_memory` is that of their sandbox in bytes; None: nobody counted.
         """
         with self._ending(claim) as (uow, row):
+            _note_memory(row, peak_memory)
             row.examples = [example.model_dump(mode="json") for example in tried]
             checks.store_mined(uow.session, row.id, mined)
             state, reason = ended or (JobState.SUCCEEDED, None)
@@ -240,14 +242,16 @@ class WorkResults:
                 uow.session, analysis_id=claim.analysis_id, target_id=target_id, job_id=claim.job_id, check=result
             )
 
-    def probed(self, claim: Claim) -> None:
-        """Everything about the target of this job has been said."""
-        with self._ending(claim) as (uow, _):
+    def probed(self, claim: Claim, *, peak_memory: int | None = None) -> None:
+        """Everything about the target of this job has been said. `peak_memory` is that of its sandbox up to now."""
+        with self._ending(claim) as (uow, row):
+            _note_memory(row, peak_memory)
             jobs.finish(uow.session, claim, JobState.SUCCEEDED)
 
-    def broke(self, claim: Claim, cause: str, detail: str) -> None:
+    def broke(self, claim: Claim, cause: str, detail: str, *, peak_memory: int | None = None) -> None:
         """The submitted code took its sandbox down: a result. Checks that have none say so."""
-        with self._ending(claim) as (uow, _):
+        with self._ending(claim) as (uow, row):
+            _note_memory(row, peak_memory)
             leave_no_silence(uow.session, claim, cause, detail)
             jobs.finish(uow.session, claim, _ENDED_EARLY.get(cause, JobState.FAILED), f"{cause}: {detail}")
 
@@ -355,6 +359,14 @@ class WorkResults:
         with self._owning(claim) as (uow, row):
             yield uow, row
             settle_if_done(uow.session, row)
+
+
+def _note_memory(row: AnalysisRow, peak: int | None) -> None:
+    """The most bytes of memory that a sandbox of the analysis had in use. The caller holds the lock of the analysis."""
+    known = row.tool.get("peak_memory")
+    assert known is None or isinstance(known, int)
+    if peak is not None and peak > (known or 0):
+        row.tool = {**row.tool, "peak_memory": peak}
 
 
 def leave_no_silence(session: Session, job: Claim | JobRow, cause: str, detail: str) -> None:

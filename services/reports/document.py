@@ -66,6 +66,15 @@ class AnalysisInfo(Document):
     status: AnalysisStatus
     duration_s: float | None
     reason: str | None = Field(default=None, description="why the status is failed, cancelled or partial")
+    peak_memory_bytes: int | None = Field(
+        default=None,
+        description="the most that one of its sandboxes had in use at a time; null where nobody measured it",
+    )
+
+    @property
+    def peak_memory(self) -> str | None:
+        """The same for a person: `812 MiB`."""
+        return None if self.peak_memory_bytes is None else f"{self.peak_memory_bytes / 2**20:,.0f} MiB"
 
 
 class Source(Document):

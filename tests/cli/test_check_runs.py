@@ -160,6 +160,8 @@ def test_what_has_not_changed_is_not_run_again(directory: Path, capfd: pytest.Ca
     _, second = report_of(directory, capfd, "--checks", "gradcheck")
     assert first["tool"]["torch_imports"] >= 1
     assert second["tool"]["torch_imports"] == 0
+    assert first["analysis"]["peak_memory_bytes"] > 100 * 2**20
+    assert second["analysis"]["peak_memory_bytes"] is None
     assert [target["reused"] for target in second["targets"]] == [True, True]
     told = [{**target, "reused": False, "duration_s": None} for target in first["targets"]]
     assert [{**target, "reused": False, "duration_s": None} for target in second["targets"]] == told

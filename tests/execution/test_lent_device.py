@@ -32,7 +32,13 @@ class Asked:
     commands: list[Command] = field(default_factory=list)
 
     def run(
-        self, command: Command, limits: Limits, on_result: ResultLine, cancelled: Callable[[], bool], *rest: Any
+        self,
+        command: Command,
+        limits: Limits,
+        on_result: ResultLine,
+        cancelled: Callable[[], bool],
+        *rest: Any,
+        **more: Any,
     ) -> Outcome:
         self.commands.append(command)
         return Outcome(Status.EXITED, self.mode, 0, None, 0.0, None, 0, "", "")

@@ -15,7 +15,7 @@ from services.settings import Settings
 from worker.execution import Batch, BatchJob, BatchOutcome, Call, CheckMessage, HarnessMessage, Message, run_batch
 from worker.execution.batch import Device
 from worker.execution.messages import CheckReply, TargetStartedMessage
-from worker.sandbox.model import Archive, Cancelled, Command, Limits, Mode, Outcome, ResultLine, Status
+from worker.sandbox.model import Archive, Cancelled, Command, Limits, Meter, Mode, Outcome, ResultLine, Status
 
 
 class Talking:
@@ -34,6 +34,8 @@ class Talking:
         on_result: ResultLine,
         cancelled: Cancelled,
         on_archive: Archive | None = None,
+        *,
+        meter: Meter | None = None,
     ) -> Outcome:
         self.request = command.request
         for line in self._lines:

@@ -94,6 +94,17 @@ def test_what_came_of_the_requirements_is_told_whatever_else_a_batch_reports(ben
     assert environment.model_dump() == told
 
 
+def test_the_peak_of_memory_is_that_of_the_sandbox_that_took_most(bench: Bench) -> None:
+    analysis_id = bench.submit_and_read(targets=4)
+    first, second, third, fourth = bench.claim()
+    bench.results.probed(first)
+    assert bench.analyses.report(analysis_id).analysis.peak_memory_bytes is None
+    bench.results.probed(second, peak_memory=3_000)
+    bench.results.broke(third, "out of memory", "too much", peak_memory=5_000)
+    bench.results.probed(fourth, peak_memory=4_000)
+    assert bench.analyses.report(analysis_id).analysis.peak_memory_bytes == 5_000
+
+
 def test_findings_can_be_read_while_targets_still_run(bench: Bench) -> None:
     analysis_id = bench.submit_and_read(targets=2, findings=1)
     report = bench.analyses.report(analysis_id)

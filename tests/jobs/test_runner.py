@@ -150,6 +150,8 @@ def test_one_doorbell_does_all_there_is_to_do(
     assert not report.gate.passed
     assert report.tool.torch is not None
     assert report.tool.sandbox == "off"
+    # Importing torch alone takes more.
+    assert (report.analysis.peak_memory_bytes or 0) > 100 * 2**20
 
 
 def test_the_examples_of_a_repository_show_how_its_targets_are_called(

@@ -110,6 +110,17 @@ def test_an_analysis_with_nothing_to_say_is_short() -> None:
     assert "Gate passed" in written
 
 
+def test_how_much_memory_a_sandbox_took_is_told_where_it_was_measured() -> None:
+    report = rich_report()
+    measured = report.analysis.model_copy(update={"peak_memory_bytes": 812 * 2**20})
+    told = report.model_copy(update={"analysis": measured})
+    text, html = (report_format(name).render(told, Rendering()) for name in ("text", "html"))
+    assert "sandbox: bwrap-user, 812 MiB at most;" in " ".join(text.split())
+    assert "<dd>bwrap-user, 812 MiB of memory in use at most</dd>" in html
+    assert json.loads(report_format("json").render(told, Rendering()))["analysis"]["peak_memory_bytes"] == 851443712
+    assert "MiB" not in report_format("text").render(report, Rendering())
+
+
 def test_the_gate_of_a_running_analysis_is_not_decided_yet() -> None:
     report = report_of((finding(),), status="running")
     assert "The gate is not decided yet: the analysis is running" in report_format("text").render(report, Rendering())

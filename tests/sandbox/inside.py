@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.sandbox import Launcher
-from worker.sandbox.model import Command, Limits, Outcome
+from worker.sandbox.model import Command, Limits, Meter, Outcome
 
 PRELUDE = """
 import ctypes, errno, json, os, socket, sys
@@ -87,6 +87,7 @@ class Inside:
         device_nodes: tuple[str, ...] = (),
         cancelled: Callable[[], bool] = lambda: False,
         on_result: Callable[[bytes], None] | None = None,
+        meter: Meter | None = None,
         **limits: Any,
     ) -> Ran:
         lines: list[bytes] = []
@@ -105,7 +106,7 @@ class Inside:
             environment=environment or {},
             device_nodes=device_nodes,
         )
-        outcome = self.launcher.run(command, replace(LIMITS, **limits), receive, cancelled)
+        outcome = self.launcher.run(command, replace(LIMITS, **limits), receive, cancelled, meter=meter)
         return Ran(lines, outcome)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.sandbox.inside import LIMITS, Inside, processes_with
 from worker.sandbox import SandboxUnavailableError
-from worker.sandbox.model import Command, Mode, Outcome, Status
+from worker.sandbox.model import Command, Meter, Mode, Outcome, Status
 
 PAUSE = "\nimport signal\nwhile True: signal.pause()\n"
 
@@ -53,6 +53,25 @@ def test_exit_crash_kill_and_exhaustion_are_told_apart(
 ) -> None:
     wall_s = 0.3 if expected[0] is Status.TIMED_OUT else 20.0
     assert ending(anyhow.run(code, wall_s=wall_s, memory=64 * 2**20).outcome) == expected
+
+
+def test_a_meter_tells_the_peak_of_a_run_while_it_goes_on_and_afterwards(anyhow: Inside) -> None:
+    code = """
+import time
+held = bytearray(b"x" * 48 * 2**20)
+os.write(RESULT, b"held\\n")
+del held
+time.sleep(0.7)
+os.write(RESULT, b"gone\\n")
+"""
+    meter, told = Meter(), []
+    assert meter.peak_memory() is None
+    outcome = anyhow.run(
+        code, meter=meter, on_result=lambda _line: told.append(meter.peak_memory()), memory=2**28
+    ).outcome
+    assert ending(outcome) == (Status.EXITED, 0, None)
+    assert all(peak is not None and 48 * 2**20 <= peak <= 2**28 for peak in told)
+    assert meter.peak_memory() == outcome.peak_memory == max(told)
 
 
 def test_a_child_killed_for_memory_is_counted_though_the_run_went_on(confined: Inside) -> None:

@@ -50,7 +50,8 @@ class Examples:
 class ExamplesOutcome:
     """What running them brought. `cause` and `detail` say what ended it before its time; None: nothing did.
 
-    `calls` holds, by the name of a target, its recorded calls, the best first.
+    `calls` holds, by the name of a target, its recorded calls, the best first. `peak_memory` in bytes is that of the
+    sandbox; None if nobody counted.
     """
 
     tried: tuple[ExampleInfo, ...]
@@ -58,6 +59,7 @@ class ExamplesOutcome:
     cause: UnfinishedCause | None
     detail: str
     torch: str | None
+    peak_memory: int | None
 
 
 def run_examples(
@@ -134,6 +136,7 @@ class _Ears:
             cause=cause,
             detail=detail,
             torch=self.torch,
+            peak_memory=outcome.peak_memory,
         )
 
 

@@ -32,7 +32,7 @@ from worker.execution.messages import (
     parse_line,
 )
 from worker.sandbox.launcher import Launcher
-from worker.sandbox.model import Limits, Mode, Outcome, Status
+from worker.sandbox.model import Limits, Meter, Mode, Outcome, Status
 
 # What one harness may take before its checks begin (harness facts: 99 % of successes came within 5 s).
 _HARNESS_S: Final = 20.0
@@ -49,8 +49,11 @@ def run_batch(
     settings: Settings,
     on_message: Callable[[Message], None],
     cancelled: Callable[[], bool],
+    meter: Meter | None = None,
 ) -> BatchOutcome:
     """Run the checks of every job of the batch; `on_message` hears each validated message as it comes.
+
+    `meter` tells meanwhile how much memory the sandbox took.
 
     For each job `on_message` hears one `HarnessMessage`, at most one `CheckMessage` per requested check, and one
     `TargetFinishedMessage`, or else the job is among `unfinished`.
@@ -72,7 +75,12 @@ def run_batch(
     coming = None if kept is None else kept.coming()
     try:
         outcome = launcher.run(
-            command, _limits(batch, settings), relay.receive, cancelled, None if coming is None else coming.receive
+            command,
+            _limits(batch, settings),
+            relay.receive,
+            cancelled,
+            None if coming is None else coming.receive,
+            meter=meter,
         )
         if coming is not None and outcome.status is Status.EXITED and outcome.exit_code == 0:
             coming.keep()

@@ -209,6 +209,7 @@ class _Runs:
         self.examples: tuple[ExampleInfo, ...] = ()
         self.examples_reason: str | None = None
         self.outcomes: list[BatchOutcome] = []
+        self._peak_of_examples: int | None = None
 
     def run(self, launcher: Launcher, gpu: Gpu | None = None) -> None:
         """Run every target; jobs that a dying sandbox never began are run again in a fresh one."""
@@ -304,6 +305,7 @@ class _Runs:
             cancelled=self._cancelled,
         )
         self._calls, self.examples = outcome.calls, outcome.tried
+        self._peak_of_examples = outcome.peak_memory
         self.examples_reason = None if outcome.cause is None else f"{outcome.cause}: {outcome.detail}"
         if outcome.cause is None:
             calls = {name: tuple(calls) for name, calls in outcome.calls.items()}
@@ -311,6 +313,12 @@ class _Runs:
 
     def _cancelled(self) -> bool:
         return self._interrupted.is_set() or self._cancelled_outside()
+
+    @property
+    def peaks(self) -> tuple[int, ...]:
+        """The most bytes of memory that each sandbox had in use, where somebody counted."""
+        counted = (self._peak_of_examples, *(outcome.peak_memory for outcome in self.outcomes))
+        return tuple(peak for peak in counted if peak is not None)
 
     def results(self) -> tuple[TargetResult, ...]:
         """Every target with what running it brought, in the order of the source."""
@@ -474,6 +482,7 @@ def _report(
             status=status,
             duration_s=(finished - created).total_seconds(),
             reason=reason,
+            peak_memory_bytes=max(runs.peaks, default=None),
         ),
         snapshot=SnapshotInfo(
             digest=snapshot.digest,

@@ -26,11 +26,12 @@ from worker.sandbox.model import (
     Cancelled,
     Command,
     Limits,
+    Meter,
     Mode,
     Outcome,
     ResultLine,
 )
-from worker.sandbox.runs import enter_group, entered, open_pipe, outcome_of
+from worker.sandbox.runs import enter_group, entered, metered, open_pipe, outcome_of
 from worker.sandbox.slots import Slot, occupy
 from worker.sandbox.supervision import Ending, supervise
 
@@ -75,11 +76,14 @@ class BubblewrapLauncher:
         on_result: ResultLine,
         cancelled: Cancelled,
         on_archive: Archive | None = None,
+        *,
+        meter: Meter | None = None,
     ) -> Outcome:
         with ExitStack() as stack:
             slot = stack.enter_context(occupy(self._slots, self._uid_base)) if self._slots is not None else None
             group = enter_group(stack, self._hierarchy, limits)
             watch = None if group is not None else usage.MemoryWatch(limits.memory)
+            stack.enter_context(metered(meter, group, watch))
             result, result_end = open_pipe(stack)
             status, status_end = open_pipe(stack)
             archive, archive_end = (None, None) if on_archive is None else open_pipe(stack)

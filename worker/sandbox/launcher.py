@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from worker.sandbox.model import Archive, Cancelled, Command, Limits, Mode, Outcome, ResultLine
+from worker.sandbox.model import Archive, Cancelled, Command, Limits, Meter, Mode, Outcome, ResultLine
 
 
 class Launcher(Protocol):
@@ -25,12 +25,14 @@ class Launcher(Protocol):
         on_result: ResultLine,
         cancelled: Cancelled,
         on_archive: Archive | None = None,
+        *,
+        meter: Meter | None = None,
     ) -> Outcome:
         """Run `command` to its end.
 
         `on_result` gets each complete result line, without its line end, while the command runs; `cancelled` is asked
         five times a second. `on_archive` gets what the command writes to the descriptor whose number is in
         `GRADPROOF_ARCHIVE_FD`, as it comes and without a limit; in mode OFF there is no such descriptor. An exception
-        of any of them ends the run and is raised again. Raises SandboxUnavailableError if the sandbox, or what the
-        command wants to see inside, can't be set up.
+        of any of them ends the run and is raised again. `meter` tells of the run's memory from its start on. Raises
+        SandboxUnavailableError if the sandbox, or what the command wants to see inside, can't be set up.
         """

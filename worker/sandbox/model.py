@@ -92,6 +92,16 @@ class Outcome:
     detail: str = ""
 
 
+@dataclass(slots=True)
+class Meter:
+    """Tells, at any time, the most bytes of memory that a run had in use up to then; None if nobody counts.
+
+    Whoever wants to know hands one to a run, which says how to look; when it has ended, the meter keeps its peak.
+    """
+
+    peak_memory: Callable[[], int | None] = lambda: None
+
+
 ResultLine = Callable[[bytes], None]
 Archive = Callable[[bytes], None]
 Cancelled = Callable[[], bool]

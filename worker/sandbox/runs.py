@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import IO, Final
 
 from worker.sandbox import arguments, usage
 from worker.sandbox.arguments import Tools
 from worker.sandbox.cgroups import CgroupError, Group, Hierarchy
 from worker.sandbox.errors import SandboxUnavailableError
-from worker.sandbox.model import Limits, Mode, Outcome, Status
+from worker.sandbox.model import Limits, Meter, Mode, Outcome, Status
 from worker.sandbox.supervision import Ending
 
 _SIGNAL_BASE: Final = 128
@@ -44,10 +44,27 @@ def open_pipe(stack: ExitStack) -> tuple[IO[bytes], int]:
     return stack.enter_context(os.fdopen(ours, "rb", buffering=0)), theirs
 
 
+@contextmanager
+def metered(meter: Meter | None, group: Group | None, watch: usage.MemoryWatch | None) -> Iterator[None]:
+    """Has `meter` look at the run of the block, and afterwards keep what it saw last."""
+    if meter is not None:
+        meter.peak_memory = lambda: peak_memory(group, watch)
+    try:
+        yield
+    finally:
+        if meter is not None:
+            last = peak_memory(group, watch)
+            meter.peak_memory = lambda: last
+
+
+def peak_memory(group: Group | None, watch: usage.MemoryWatch | None) -> int | None:
+    """The most bytes in use so far, by whoever counts them."""
+    return group.peak_memory() if group is not None else watch.peak if watch is not None else None
+
+
 def outcome_of(mode: Mode, ending: Ending, group: Group | None, watch: usage.MemoryWatch | None) -> Outcome:
     """What befell the command. Call it while `group` still exists: the counters go with it."""
     oom_kills = group.oom_kills() if group is not None else 0
-    peak = group.peak_memory() if group is not None else watch.peak if watch is not None else None
     status, exit_code, killed_by = _ended(mode, ending.returncode)
     if ending.stopped is not None:
         status, exit_code, killed_by = ending.stopped, None, None
@@ -59,7 +76,7 @@ def outcome_of(mode: Mode, ending: Ending, group: Group | None, watch: usage.Mem
         exit_code=exit_code,
         signal=killed_by,
         wall_s=ending.wall_s,
-        peak_memory=peak,
+        peak_memory=peak_memory(group, watch),
         oom_kills=oom_kills,
         stdout_tail=ending.stdout_tail,
         stderr_tail=ending.stderr_tail,

@@ -19,8 +19,8 @@ from typing import Final
 from worker.sandbox import usage
 from worker.sandbox.arguments import Tools
 from worker.sandbox.cgroups import Hierarchy
-from worker.sandbox.model import RESULT_FD, Archive, Cancelled, Command, Limits, Mode, Outcome, ResultLine
-from worker.sandbox.runs import enter_group, entered, open_pipe, outcome_of
+from worker.sandbox.model import RESULT_FD, Archive, Cancelled, Command, Limits, Meter, Mode, Outcome, ResultLine
+from worker.sandbox.runs import enter_group, entered, metered, open_pipe, outcome_of
 from worker.sandbox.supervision import supervise
 
 # Not handed to code that runs unconfined: ours (they hold secrets) and what would bend its interpreter.
@@ -43,12 +43,15 @@ class UnconfinedLauncher:
         on_result: ResultLine,
         cancelled: Cancelled,
         on_archive: Archive | None = None,  # noqa: ARG002 - nothing is handed out by what is not confined
+        *,
+        meter: Meter | None = None,
     ) -> Outcome:
         with ExitStack() as stack:
             job = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gradproof-job-")))
             (job / "request.json").write_bytes(command.request)
             group = enter_group(stack, self._hierarchy, limits)
             watch = None if group is not None else usage.MemoryWatch(limits.memory)
+            stack.enter_context(metered(meter, group, watch))
             result, result_end = open_pipe(stack)
             places = {inside: host for host, inside in command.read_only.items()} | {"/job": job}
             argv = [_on_the_host(word, places) for word in command.argv]

@@ -385,6 +385,8 @@ class _Writer:
                 f"targets: {summary.targets.run} of {summary.targets.found} run; checks: {_listed(summary.checks)}; "
                 f"sandbox: {report.tool.sandbox}"
             )
+            if report.analysis.peak_memory:
+                ran += f", {report.analysis.peak_memory} at most"
             if report.tool.torch:
                 ran += f"; torch {report.tool.torch} on {', '.join(report.tool.devices)}"
             if summary.targets.not_eligible:
