@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from services.oversight.service import Figures, OversightService, State
+from services.oversight.workplace import Workplace, WorkplaceService
 
-__all__ = ["Figures", "OversightService", "State"]
+__all__ = ["Figures", "OversightService", "State", "Workplace", "WorkplaceService"]
