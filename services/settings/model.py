@@ -120,6 +120,40 @@ class Settings(BaseSettings):
     git_ca_file: Path | None = Field(default=None, description="certificate authority of an own forge")
     git_wall: timedelta = Field(default=timedelta(minutes=3), description="wall clock of one fetch")
 
+    request_rate: int = Field(
+        default=1200,
+        ge=0,
+        description="requests a minute that one API process takes of one token or session; 0: there is no such limit",
+    )
+    submission_rate: int = Field(
+        default=120, ge=0, description="analyses that one user or token may submit a minute; 0: there is no such limit"
+    )
+    open_analyses_of_caller: int = Field(
+        default=200,
+        ge=0,
+        description="analyses of one user or token that may wait or run; 0: there is no such limit",
+    )
+    open_analyses_of_project: int = Field(
+        default=200, ge=0, description="analyses of one project that may wait or run; 0: there is no such limit"
+    )
+    open_analyses: int = Field(
+        default=2000, ge=0, description="all analyses that may wait or run; 0: there is no such limit"
+    )
+    streams_of_caller: int = Field(
+        default=20, ge=1, description="streams of events that one API process keeps open for one user or token"
+    )
+    streams: int = Field(default=200, ge=1, description="streams of events that one API process keeps open")
+    stream_life: timedelta = Field(
+        default=timedelta(minutes=15), description="after which a stream of events is ended; clients take it up again"
+    )
+
+    retention: int = Field(
+        default=0, ge=0, description="days after which ended analyses are dropped with all that is theirs; 0: never"
+    )
+    kept_analyses: int = Field(
+        default=5000, ge=0, description="ended analyses of one project that are kept, the newest ones; 0: all"
+    )
+
     forge_organisation: str = Field(
         default="default", description="slug of the organisation that repositories of a new installation belong to"
     )
@@ -139,7 +173,8 @@ class Settings(BaseSettings):
 
     @field_validator(
         "lease", "heartbeat", "reconcile_every", "sandbox_wall", "check_wall", "target_wall", "inductor_budget",
-        "git_wall", "examples_budget", "analysis_budget", "environment_wall", "device_patience", mode="before",
+        "git_wall", "examples_budget", "analysis_budget", "environment_wall", "device_patience",
+        "stream_life", mode="before",
     )  # fmt: skip
     @classmethod
     def _plain_numbers_are_seconds(cls, value: object) -> object:
