@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -109,8 +110,8 @@ def test_a_request_that_was_written_to_says_so(rows: Rows, overview: PullRequest
 def test_what_stands_in_the_way_is_named(
     rows: Rows,
     overview: PullRequestOverview,
-    installation: dict[str, object],
-    request_columns: dict[str, object],
+    installation: dict[str, Any],
+    request_columns: dict[str, Any],
     reason: str,
 ) -> None:
     request = rows.pull_request(rows.repository(rows.project("vision"), **installation), **request_columns)

@@ -48,7 +48,7 @@ def test_a_worker_that_fell_silent_serves_nobody(rows: Rows, workplace: Workplac
     with database.unit_of_work() as uow:
         row = uow.session.get(WorkerRow, "two")
         assert row is not None
-        row.seen_at = FromNow(timedelta(seconds=-60))  # type: ignore[assignment] # the database's own clock
+        row.seen_at = FromNow(timedelta(seconds=-60))
     seen = workplace.look(SYSTEM)
     assert [(worker.id, worker.silent) for worker in seen.workers] == [("one", False), ("two", True)]
     assert [queue.workers for queue in seen.queues] == [1]
