@@ -147,7 +147,7 @@ class TransportOptions:
     verify: SSLContext | bool = True
     largest_answer: int = _LARGEST_ANSWER
     deadline_s: float = _DEADLINE_S
-    timeout: httpx.Timeout = _TIMEOUT
+    timeout: httpx.Timeout = field(default_factory=lambda: _TIMEOUT)
 
 
 class KeptAnswers:
@@ -258,6 +258,14 @@ class Transport:
         if not ours:
             raise UnreadableAnswerError(f"the forge leads to another host: {clean(url)}", outcome_unknown=False)
 
+    def _joined(self, url: str, target: str) -> str:
+        try:
+            joined = urljoin(url, target)
+        except ValueError:
+            joined = target
+        self._on_our_host(joined)
+        return joined
+
     def _repeated(self, method: str, url: str, payload: object) -> Answer:
         pause = _FIRST_PAUSE_S
         for left in reversed(range(_TRIES)):
@@ -303,8 +311,7 @@ class Transport:
                     self._manners.wrote()
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return answer
-            url = urljoin(url, answer.headers["location"])
-            self._on_our_host(url)
+            url = self._joined(url, answer.headers["location"])
         raise UnreadableAnswerError("the forge redirects in circles", outcome_unknown=False)
 
     def _exchanged(self, method: str, url: str, payload: object, *, is_write: bool) -> Answer:
@@ -352,8 +359,7 @@ class Transport:
         found = response.links.get("next", {}).get("url")
         if not found:
             return None
-        following = urljoin(url, found)
-        self._on_our_host(following)
+        following = self._joined(url, found)
         if following == url:
             raise UnreadableAnswerError("the forge gives a page as its own next", outcome_unknown=False)
         return following
