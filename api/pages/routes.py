@@ -16,7 +16,7 @@ from api.errors import AuthenticationRequiredError, RouteNotFoundError
 from api.pages import sessions
 from api.pages.assets import assets
 from api.pages.rendering import render
-from api.pages.sessions import Visitor
+from api.pages.sessions import FormSender, Visitor
 from api.parameters import ID_PATTERN, AnalysisId
 from services.analyses.errors import ReportUnavailableError
 from services.checks.documentation import all_checks
@@ -31,43 +31,43 @@ _KEPT = "public, max-age=31536000, immutable"
 
 @router.get("/")
 def list_page(
-    context: ContextDependency, _: Visitor, before: Annotated[str | None, Query(pattern=ID_PATTERN)] = None
+    context: ContextDependency, visitor: Visitor, before: Annotated[str | None, Query(pattern=ID_PATTERN)] = None
 ) -> Response:
     """The analyses, the newest first."""
-    page = context.analyses.list(limit=25, cursor=before)
+    page = context.analyses.list(visitor.subject, limit=25, cursor=before)
     return render(
         "analyses.html",
         page=page,
         first=before is None,
         here=f"/?before={before}" if before else "/",
-        signed_in=True,
+        visitor=visitor,
         server=context.settings.public_url,
     )
 
 
 @router.get("/analyses/{analysis_id}")
-def analysis_page(analysis_id: AnalysisId, context: ContextDependency, _: Visitor) -> Response:
+def analysis_page(analysis_id: AnalysisId, context: ContextDependency, visitor: Visitor) -> Response:
     """How an analysis stands, with its report as far as there is one."""
-    analysis = context.analyses.get(analysis_id)
+    analysis = context.analyses.get(visitor.subject, analysis_id)
     prepared: ReportView | None
     try:
-        report = context.analyses.report(analysis_id)
+        report = context.analyses.report(visitor.subject, analysis_id)
         prepared = view(report, context.sources(report.snapshot.digest))
     except ReportUnavailableError:
         prepared = None
-    return render("analysis.html", analysis=analysis, view=prepared, formats=FORMATS.values(), signed_in=True)
+    return render("analysis.html", analysis=analysis, view=prepared, formats=FORMATS.values(), visitor=visitor)
 
 
 @router.get("/analyses/{analysis_id}/progress")
-def progress_fragment(analysis_id: AnalysisId, context: ContextDependency, _: Visitor) -> Response:
+def progress_fragment(analysis_id: AnalysisId, context: ContextDependency, visitor: Visitor) -> Response:
     """The part of the page that the script keeps fresh."""
-    return render("_progress.html", analysis=context.analyses.get(analysis_id))
+    return render("_progress.html", analysis=context.analyses.get(visitor.subject, analysis_id))
 
 
 @router.get("/analyses/{analysis_id}/report/{format_name}")
-def download(analysis_id: AnalysisId, format_name: str, context: ContextDependency, _: Visitor) -> Response:
+def download(analysis_id: AnalysisId, format_name: str, context: ContextDependency, visitor: Visitor) -> Response:
     """The report as a file."""
-    return report_download(context, analysis_id, format_name)
+    return report_download(context, visitor.subject, analysis_id, format_name)
 
 
 @router.get("/rules")
@@ -131,9 +131,8 @@ def follow_sign_in_link(code: str, context: ContextDependency) -> Response:
 
 
 @router.post("/sign-out")
-def sign_out(request: Request) -> Response:
+def sign_out(_: FormSender) -> Response:
     """End the session."""
-    sessions.require_same_site(request)
     response = RedirectResponse("/sign-in", status_code=303)
     sessions.end(response)
     return response

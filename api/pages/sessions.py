@@ -11,19 +11,22 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import Cookie, Depends, Request, Response
 
 from api.context import Context, ContextDependency
 from api.errors import AuthenticationRequiredError, ForeignFormError
-from services.accounts import Principal, Scope, TokenService, signing_key
+from services.accounts import Permission, Subject, TokenService, signing_key
 from services.database import Database
 from services.settings import Settings
 
 COOKIE: Final = "gradproof_session"
 SESSION_S: Final = 12 * 3600
 LINK_S: Final = 600
+FORM_FIELD: Final = "csrf"
+FORM_HEADER: Final = "X-CSRF-Token"
 
 
 def _sign(settings: Settings, label: str, text: str) -> str:
@@ -65,22 +68,22 @@ def console_link(settings: Settings) -> str | None:
     return None if token_id is None else sign_in_link(settings, token_id)
 
 
-def follow_link(context: Context, code: str) -> Principal:
+def follow_link(context: Context, code: str) -> Subject:
     """Who a sign-in link is for. Raises `AuthenticationRequiredError`."""
     token_id = _verify(context.settings, "link", code)
     if token_id is None:
         raise AuthenticationRequiredError("this sign-in link is over or damaged")
-    principal = context.tokens.find(token_id)
-    if principal is None:
+    subject = context.tokens.find(token_id)
+    if subject is None:
         raise AuthenticationRequiredError("the token behind this sign-in link is no longer valid")
-    return principal
+    return subject
 
 
-def begin(response: Response, settings: Settings, principal: Principal) -> None:
+def begin(response: Response, settings: Settings, subject: Subject) -> None:
     """Start a session."""
     response.set_cookie(
         COOKIE,
-        _issue(settings, "session", principal.id, SESSION_S),
+        _issue(settings, "session", subject.id, SESSION_S),
         max_age=SESSION_S,
         httponly=True,
         secure=settings.public_url.startswith("https://"),
@@ -110,12 +113,33 @@ def require_same_site(request: Request) -> None:
         raise ForeignFormError("this form was sent from another site", site=site, origin=origin)
 
 
-def _visitor(context: ContextDependency, session: Annotated[str | None, Cookie(alias=COOKIE)] = None) -> Principal:
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Who looks at a page, and the text by which forms of this session's pages are known (`csrf_field()`)."""
+
+    subject: Subject
+    csrf: str
+
+
+def _visitor(context: ContextDependency, session: Annotated[str | None, Cookie(alias=COOKIE)] = None) -> Visit:
     token_id = None if session is None else _verify(context.settings, "session", session)
-    principal = None if token_id is None else context.tokens.find(token_id)
-    if principal is None or Scope.READ not in principal.scopes:
+    subject = None if token_id is None else context.tokens.find(token_id)
+    if subject is None or session is None or Permission.READ not in subject.permissions:
         raise AuthenticationRequiredError("sign in to see this page")
-    return principal
+    return Visit(subject, _sign(context.settings, "form", session))
 
 
-Visitor = Annotated[Principal, Depends(_visitor)]
+Visitor = Annotated[Visit, Depends(_visitor)]
+
+
+async def _form_sender(request: Request, visit: Visitor) -> Visit:
+    """The visitor who sent a form of a page of ours. Raises `ForeignFormError`."""
+    require_same_site(request)
+    sent = (await request.form()).get(FORM_FIELD) or request.headers.get(FORM_HEADER, "")
+    if not isinstance(sent, str) or not hmac.compare_digest(sent.encode("utf-8", "replace"), visit.csrf.encode()):
+        raise ForeignFormError("this form is not of your session: reload its page and send it again")
+    return visit
+
+
+# What every route takes that a form or a button of a page sends to.
+FormSender = Annotated[Visit, Depends(_form_sender)]

@@ -17,6 +17,7 @@ from api.parameters import ID_PATTERN, AnalysisId
 from api.presentation import analysis_out, links_of
 from api.schemas import EXAMPLE_STATUS, AnalysisOut, Body, GitSubmission, Page, ProjectName, Submitted
 from api.submissions import ArchiveSubmission, idempotency_key, parse_options, read_submission
+from services.accounts import Subject
 from services.analyses import service as analyses
 from services.analyses.model import GitSource
 from services.reports.document import AnalysisStatus
@@ -50,18 +51,20 @@ async def submit(request: Request, response: Response, context: ContextDependenc
     key = idempotency_key(request)
     async with read_submission(request) as submission:
         if isinstance(submission, ArchiveSubmission):
-            submitted = await run_in_threadpool(_submit_archive, context, submission, key, caller.id)
+            submitted = await run_in_threadpool(_submit_archive, context, submission, key, caller)
         else:
-            submitted = await run_in_threadpool(_submit_git, context, submission, key, caller.id)
+            submitted = await run_in_threadpool(_submit_git, context, submission, key, caller)
     response.headers["Location"] = submitted.links.self
     return submitted
 
 
 @router.get("", summary="List analyses", responses=answers(examples.ANALYSES) | problems(401, 403, 422))
-def list_analyses(context: ContextDependency, _: Reader, filters: Annotated[Filters, Query()]) -> Page[AnalysisOut]:
+def list_analyses(
+    context: ContextDependency, caller: Reader, filters: Annotated[Filters, Query()]
+) -> Page[AnalysisOut]:
     """Analyses, the newest first, page by page."""
     page = context.analyses.list(
-        limit=filters.limit, cursor=filters.cursor, project=filters.project, statuses=filters.status
+        caller, limit=filters.limit, cursor=filters.cursor, project=filters.project, statuses=filters.status
     )
     return Page(items=[analysis_out(view) for view in page.items], next_cursor=page.next_cursor)
 
@@ -71,9 +74,9 @@ def list_analyses(context: ContextDependency, _: Reader, filters: Annotated[Filt
     summary="Status, progress and gate of an analysis",
     responses=answers(EXAMPLE_STATUS) | ANALYSIS_PROBLEMS,
 )
-def get_analysis(analysis_id: AnalysisId, context: ContextDependency, _: Reader) -> AnalysisOut:
+def get_analysis(analysis_id: AnalysisId, context: ContextDependency, caller: Reader) -> AnalysisOut:
     """How an analysis stands: its stages, and its gate once it has ended."""
-    return analysis_out(context.analyses.get(analysis_id))
+    return analysis_out(context.analyses.get(caller, analysis_id))
 
 
 @router.get(
@@ -94,11 +97,13 @@ def get_analysis(analysis_id: AnalysisId, context: ContextDependency, _: Reader)
         **ANALYSIS_PROBLEMS,
     },
 )
-async def watch(analysis_id: AnalysisId, request: Request, context: ContextDependency, _: Reader) -> StreamingResponse:
+async def watch(
+    analysis_id: AnalysisId, request: Request, context: ContextDependency, caller: Reader
+) -> StreamingResponse:
     """Server-sent events until the analysis has ended."""
 
     async def look() -> tuple[AnalysisOut, bool]:
-        view = await run_in_threadpool(context.analyses.get, analysis_id)
+        view = await run_in_threadpool(context.analyses.get, caller, analysis_id)
         return analysis_out(view), view.ended
 
     await look()  # an unknown analysis is answered with a problem, not with a stream that breaks off
@@ -111,9 +116,9 @@ async def watch(analysis_id: AnalysisId, request: Request, context: ContextDepen
     summary="Stop an analysis",
     responses=answers(examples.CANCELLED) | problems(401, 403, 404, 409),
 )
-def cancel(analysis_id: AnalysisId, context: ContextDependency, _: Submitter) -> AnalysisOut:
+def cancel(analysis_id: AnalysisId, context: ContextDependency, caller: Submitter) -> AnalysisOut:
     """End all open jobs of an analysis. Cancelling twice is harmless; one that has ended is refused with 409."""
-    return analysis_out(context.analyses.cancel(analysis_id))
+    return analysis_out(context.analyses.cancel(caller, analysis_id))
 
 
 @router.post(
@@ -122,49 +127,52 @@ def cancel(analysis_id: AnalysisId, context: ContextDependency, _: Submitter) ->
     summary="Analyse the same source again",
     responses=answers(examples.SUBMITTED, status=202) | ANALYSIS_PROBLEMS,
 )
-def rerun(analysis_id: AnalysisId, response: Response, context: ContextDependency, _: Submitter) -> Submitted:
+def rerun(analysis_id: AnalysisId, response: Response, context: ContextDependency, caller: Submitter) -> Submitted:
     """A new analysis of the same source with the same options."""
-    submitted = context.analyses.rerun(analysis_id)
+    submitted = context.analyses.rerun(caller, analysis_id)
     response.headers["Location"] = links_of(submitted.analysis_id).self
-    return _accepted(submitted.analysis_id, context)
+    return _accepted(submitted.analysis_id, context, caller)
 
 
-def _submit_archive(context: Context, submission: ArchiveSubmission, key: str | None, caller: str) -> Submitted:
+def _submit_archive(context: Context, submission: ArchiveSubmission, key: str | None, caller: Subject) -> Submitted:
     with read_archive(submission.upload.file, submission.filename) as tree:
         snapshot: Snapshot = context.store.put(tree)
     submitted = context.analyses.submit(
+        caller,
         snapshot,
         submission.options,
         project=submission.placement.project,
         base=submission.placement.base,
         idempotency_key=key,
-        scope=caller,
+        scope=caller.id,
     )
-    return _accepted(submitted.analysis_id, context)
+    return _accepted(submitted.analysis_id, context, caller)
 
 
-def _submit_git(context: Context, submission: GitSubmission, key: str | None, caller: str) -> Submitted:
+def _submit_git(context: Context, submission: GitSubmission, key: str | None, caller: Subject) -> Submitted:
     options = parse_options(submission.options)
     base = submission.base
     if submission.base_ref is not None:
         base = context.analyses.submit(
+            caller,
             GitSource(submission.git_url, submission.base_ref),
             options,
             project=submission.project,
             idempotency_key=f"{key} (base)" if key else None,
-            scope=caller,
+            scope=caller.id,
         ).analysis_id
     submitted = context.analyses.submit(
+        caller,
         GitSource(submission.git_url, submission.ref),
         options,
         project=submission.project,
         base=base,
         idempotency_key=key,
-        scope=caller,
+        scope=caller.id,
     )
-    return _accepted(submitted.analysis_id, context)
+    return _accepted(submitted.analysis_id, context, caller)
 
 
-def _accepted(analysis_id: AnalysisId, context: Context) -> Submitted:
-    view = context.analyses.get(analysis_id)
+def _accepted(analysis_id: AnalysisId, context: Context, caller: Subject) -> Submitted:
+    view = context.analyses.get(caller, analysis_id)
     return Submitted(id=view.id, status=view.status, links=links_of(view.id, base=view.base_id))

@@ -95,11 +95,11 @@ class CheckFilters(_Paging):
 def get_report(
     analysis_id: AnalysisId,
     context: ContextDependency,
-    _: Reader,
+    caller: Reader,
     name: Annotated[Format, Query(alias="format")] = _DEFAULT_FORMAT,
 ) -> Response:
     """The report as it stands, also while the analysis is running, in one of the formats."""
-    return report_download(context, analysis_id, name.value)
+    return report_download(context, caller, analysis_id, name.value)
 
 
 @router.get(
@@ -108,11 +108,11 @@ def get_report(
     responses=answers(examples.FINDINGS) | problems(401, 403, 404, 409, 422),
 )
 def list_findings(
-    analysis_id: AnalysisId, context: ContextDependency, _: Reader, filters: Annotated[FindingFilters, Query()]
+    analysis_id: AnalysisId, context: ContextDependency, caller: Reader, filters: Annotated[FindingFilters, Query()]
 ) -> Page[FindingInfo]:
     """Findings in the order of path and line."""
     found = take(
-        context.analyses.report(analysis_id).findings, filters.take, cursor=filters.cursor, limit=filters.limit
+        context.analyses.report(caller, analysis_id).findings, filters.take, cursor=filters.cursor, limit=filters.limit
     )
     return Page(items=list(found.items), next_cursor=found.next_cursor)
 
@@ -123,7 +123,7 @@ def list_findings(
     responses=answers(examples.TARGETS) | problems(401, 403, 404, 409, 422),
 )
 def list_targets(
-    analysis_id: AnalysisId, context: ContextDependency, _: Reader, filters: Annotated[TargetFilters, Query()]
+    analysis_id: AnalysisId, context: ContextDependency, caller: Reader, filters: Annotated[TargetFilters, Query()]
 ) -> Page[TargetOut]:
     """Targets in the order of path and line, each with the number of its checks by verdict."""
     targets = [
@@ -136,7 +136,7 @@ def list_targets(
             not_run_reason=target.not_run_reason,
             checks=dict(Counter(check.verdict for check in target.checks)),
         )
-        for target in context.analyses.report(analysis_id).targets
+        for target in context.analyses.report(caller, analysis_id).targets
     ]
     found = take(targets, filters.take, cursor=filters.cursor, limit=filters.limit)
     return Page(items=list(found.items), next_cursor=found.next_cursor)
@@ -148,12 +148,12 @@ def list_targets(
     responses=answers(examples.CHECKS) | problems(401, 403, 404, 409, 422),
 )
 def list_checks(
-    analysis_id: AnalysisId, context: ContextDependency, _: Reader, filters: Annotated[CheckFilters, Query()]
+    analysis_id: AnalysisId, context: ContextDependency, caller: Reader, filters: Annotated[CheckFilters, Query()]
 ) -> Page[CheckOut]:
     """Check results in the order of their targets."""
     checks = [
         CheckOut(target=target.name, **dict(check))
-        for target in context.analyses.report(analysis_id).targets
+        for target in context.analyses.report(caller, analysis_id).targets
         for check in target.checks
     ]
     found = take(checks, filters.take, cursor=filters.cursor, limit=filters.limit)
@@ -168,11 +168,11 @@ def list_checks(
 def compare_with(
     analysis_id: AnalysisId,
     context: ContextDependency,
-    _: Reader,
+    caller: Reader,
     base: Annotated[Identifier, Query(description="id of the analysis to compare with")],
 ) -> Comparison:
     """New, fixed and unchanged findings, and the checks whose verdict changed."""
-    return compare(context.analyses.report(base), context.analyses.report(analysis_id))
+    return compare(context.analyses.report(caller, base), context.analyses.report(caller, analysis_id))
 
 
 def _lies_in(path: str, wanted: str) -> bool:

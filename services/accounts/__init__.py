@@ -1,15 +1,19 @@
-"""Accounts: the API tokens that let a client in."""
+"""Accounts: who there is, how they prove it, and what they may do."""
 
 from __future__ import annotations
 
+from services.accounts.access import SYSTEM, Permission, Role, Subject
 from services.accounts.administration import create_token, ensure_first_token, has_tokens
 from services.accounts.secret import signing_key
-from services.accounts.service import CreatedToken, Principal, Scope, TokenInfo, TokenService
+from services.accounts.service import CreatedToken, Scope, TokenInfo, TokenService
 
 __all__ = [
+    "SYSTEM",
     "CreatedToken",
-    "Principal",
+    "Permission",
+    "Role",
     "Scope",
+    "Subject",
     "TokenInfo",
     "TokenService",
     "create_token",

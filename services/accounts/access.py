@@ -65,7 +65,8 @@ class Subject:
     """Whoever acts. `kind`: `user`, `token`, `forge`, or `system` for Gradproof itself; `id` is that of its row.
 
     `permissions` is the most that it may do anywhere (the scopes of a token). Where it may: `everywhere`; else in
-    `project_id` alone, if it has one; else where `user_id` is a member, as far as the role goes.
+    `project_id` alone, if it has one; else where `user_id` is a member, as far as the role goes. One with an
+    `analysis_id` (the holder of a share link) sees that analysis and nothing else.
     """
 
     kind: str
@@ -75,24 +76,30 @@ class Subject:
     everywhere: bool = False
     user_id: str | None = None
     project_id: str | None = None
+    analysis_id: str | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whom belongs what this subject makes outside of projects: its user, or else its token."""
+        return self.user_id or self.id
 
 
 SYSTEM: Final = Subject("system", "", "Gradproof", EVERYTHING, everywhere=True)
 
-_Row = TypeVar("_Row", bound=tuple[Any, ...])
+_Statement = TypeVar("_Statement", bound=Select[*tuple[Any, ...]])
 
 
-def readable_projects(subject: Subject, permission: Permission = Permission.READ) -> Select[tuple[str]]:
+def readable_projects(subject: Subject, permission: Permission = Permission.READ) -> Select[str]:
     """The ids of the projects in which `subject` has `permission`, as a subquery."""
     return readable_by(select(ProjectRow.id), ProjectRow.id, subject, permission)
 
 
 def readable_by(
-    statement: Select[_Row],
+    statement: _Statement,
     project_id: InstrumentedAttribute[str] | InstrumentedAttribute[str | None],
     subject: Subject,
     permission: Permission = Permission.READ,
-) -> Select[_Row]:
+) -> _Statement:
     """`statement`, without what belongs to projects in which `subject` lacks `permission`.
 
     `project_id` is the column that says which project a row belongs to; rows of no project are left out too, unless
@@ -113,7 +120,7 @@ def belongs_to_readable(
         return true()
     if subject.project_id is not None:
         return project_id == subject.project_id
-    if subject.user_id is None:
+    if subject.user_id is None or subject.analysis_id is not None:
         return ~true()
     roles = roles_with(permission)
     of_organisation = (

@@ -1,8 +1,17 @@
-"""What can be wrong with a token."""
+"""What can be wrong with accounts and tokens, and what somebody may not do."""
 
 from __future__ import annotations
 
-from services.problems import BadInputError, NotFoundError, SurroundingsError
+from services.problems import BadInputError, GradproofError, NotFoundError, SurroundingsError
+
+
+class PermissionDeniedError(GradproofError):
+    """The subject may see the object, but not do this with it."""
+
+    code = "permission-denied"
+    title = "You may not do this"
+    http_status = 403
+    exit_code = 2
 
 
 class TokenNotFoundError(NotFoundError):

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from sqlalchemy.orm import Session
+
 from services.accounts import repository
+from services.accounts.access import EVERYTHING, Permission, Subject
 from services.accounts.errors import TokenNotFoundError, UnknownScopeError
-from services.accounts.models import ApiTokenRow
+from services.accounts.models import ApiTokenRow, UserRow
 from services.accounts.secret import secret_key
 from services.accounts.tokens import is_well_formed, new_token, token_digest
 from services.database import Database
@@ -26,17 +29,19 @@ LISTED = 200
 
 
 class Scope(StrEnum):
-    """What a token may do. `admin` includes the others, `submit` includes `read`."""
+    """What a token may do; each includes those before it."""
 
     READ = "read"
     SUBMIT = "submit"
+    TRIAGE = "triage"
     ADMIN = "admin"
 
 
-_INCLUDED = {
-    Scope.READ: frozenset({Scope.READ}),
-    Scope.SUBMIT: frozenset({Scope.READ, Scope.SUBMIT}),
-    Scope.ADMIN: frozenset(Scope),
+_ALLOWED = {
+    Scope.READ: frozenset({Permission.READ}),
+    Scope.SUBMIT: frozenset({Permission.READ, Permission.SUBMIT}),
+    Scope.TRIAGE: frozenset({Permission.READ, Permission.SUBMIT, Permission.TRIAGE}),
+    Scope.ADMIN: EVERYTHING,
 }
 
 
@@ -53,15 +58,6 @@ class TokenInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Whoever holds a usable token. `scopes` is everything it allows, included scopes too; `id` is the token's."""
-
-    id: str
-    name: str
-    scopes: frozenset[Scope]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class TokenService:
             uow.session.flush()
             return CreatedToken(text, _info(row))
 
-    def authenticate(self, text: str) -> Principal | None:
+    def authenticate(self, text: str) -> Subject | None:
         """Whose token this is; None if it is nobody's, revoked, or has expired. Notes that it was used."""
         if not is_well_formed(text):
             return None
@@ -109,18 +105,21 @@ class TokenService:
             row = repository.find_by_digest(session, digest)
             # The index compared hashes, not tokens: its timing says nothing about a token's text. Compared again in
             # constant time all the same, so that a database with a lenient collation can't let a look-alike in.
-            if row is None or not hmac.compare_digest(row.digest, digest) or not _usable(row):
+            if row is None or not hmac.compare_digest(row.digest, digest):
+                return None
+            subject = subject_of_token(session, row)
+            if subject is None:
                 return None
         if row.last_used_at is None or utc_now() - row.last_used_at > NOTE_USE_EVERY:
             with self._database.unit_of_work() as uow:
                 repository.note_use(uow.session, row.id, NOTE_USE_EVERY)
-        return _principal(row)
+        return subject
 
-    def find(self, token_id: str) -> Principal | None:
+    def find(self, token_id: str) -> Subject | None:
         """The holder of the token with this id; None if there is no such token or it can't be used any more."""
         with self._database.reading() as session:
             row = session.get(ApiTokenRow, token_id)
-            return _principal(row) if row is not None and _usable(row) else None
+            return None if row is None else subject_of_token(session, row)
 
     def revoke(self, token_id: str) -> TokenInfo:
         """Make a token useless at once; doing it again changes nothing. Raises `TokenNotFoundError`."""
@@ -157,8 +156,20 @@ def _usable(row: ApiTokenRow) -> bool:
     return row.revoked_at is None and (row.expires_at is None or row.expires_at > utc_now())
 
 
-def _principal(row: ApiTokenRow) -> Principal:
-    return Principal(row.id, row.name, frozenset().union(*(_INCLUDED[Scope(name)] for name in row.scopes)))
+def subject_of_token(session: Session, row: ApiTokenRow) -> Subject | None:
+    """Whoever holds this token; None if it is over, or its user is disabled."""
+    user = None if row.user_id is None else session.get(UserRow, row.user_id)
+    if not _usable(row) or (user is not None and user.disabled_at is not None):
+        return None
+    return Subject(
+        kind="token",
+        id=row.id,
+        name=row.name if user is None else f"{user.name} ({row.name})",
+        permissions=frozenset[Permission]().union(*(_ALLOWED[Scope(name)] for name in row.scopes)),
+        everywhere=user.is_operator if user is not None else row.project_id is None,
+        user_id=row.user_id,
+        project_id=row.project_id,
+    )
 
 
 def _info(row: ApiTokenRow) -> TokenInfo:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, and_, delete, false, func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from services.accounts.access import Permission, Subject, belongs_to_readable
 from services.analyses.models import AnalysisRow, IdempotencyKeyRow
 from services.database.base import FromNow, utc_now
 from services.jobs.models import JobKind, JobRow
@@ -19,16 +20,38 @@ def find(session: Session, analysis_id: str) -> AnalysisRow | None:
     return session.get(AnalysisRow, analysis_id)
 
 
+def visible(subject: Subject, permission: Permission = Permission.READ) -> ColumnElement[bool]:
+    """The condition that `subject` has `permission` for an analysis: by its project or, of one that belongs to no
+    project, as whoever asked for it.
+    """
+    if permission not in subject.permissions:
+        return false()
+    if subject.analysis_id is not None:
+        return AnalysisRow.id == subject.analysis_id
+    own = and_(AnalysisRow.project_id.is_(None), AnalysisRow.submitted_by == subject.owner)
+    return or_(belongs_to_readable(AnalysisRow.project_id, subject, permission), own)
+
+
+def find_visible(
+    session: Session, subject: Subject, analysis_id: str, permission: Permission = Permission.READ
+) -> AnalysisRow | None:
+    """The row of one analysis, if `subject` has `permission` for it."""
+    return session.scalars(
+        select(AnalysisRow).where(AnalysisRow.id == analysis_id, visible(subject, permission))
+    ).one_or_none()
+
+
 def newest(
     session: Session,
+    subject: Subject,
     *,
     limit: int,
     before: str | None = None,
     project_id: str | None = None,
     statuses: Collection[str] = (),
 ) -> Sequence[AnalysisRow]:
-    """Up to `limit` analyses older than the cursor `before`, the newest first."""
-    statement = select(AnalysisRow).order_by(AnalysisRow.id.desc()).limit(limit)
+    """Up to `limit` analyses that `subject` may see, older than the cursor `before`, the newest first."""
+    statement = select(AnalysisRow).where(visible(subject)).order_by(AnalysisRow.id.desc()).limit(limit)
     if before is not None:
         statement = statement.where(AnalysisRow.id < before)
     if project_id is not None:

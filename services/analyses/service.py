@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from sqlalchemy.orm import Session
 
 from analyzer.findings import ImportNote
+from services.accounts.access import Permission, Subject
+from services.accounts.errors import PermissionDeniedError
 from services.analyses import repository
 from services.analyses.errors import (
     AnalysisEndedError,
@@ -29,6 +31,7 @@ from services.analyses.model import (
     Submitted,
 )
 from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
+from services.analyses.occasion import NO_OCCASION, Occasion
 from services.analyses.planning import plan_info
 from services.analyses.queueing import checks_of, static_job
 from services.analyses.settlement import end_analysis, policy_of
@@ -41,7 +44,10 @@ from services.gates import evaluate
 from services.jobs import repository as jobs
 from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE
 from services.jobs.models import OPEN_STATES, JobKind, JobRow, JobState
-from services.projects.repository import ensure_project, find_project, project_name
+from services.limits import require_room
+from services.projects.errors import ProjectNotFoundError
+from services.projects.filing import named_project, project_for_submission
+from services.projects.repository import project_name
 from services.reports.build import build_report
 from services.reports.document import (
     AnalysisInfo,
@@ -79,6 +85,7 @@ class AnalysisService:
 
     def submit(
         self,
+        subject: Subject,
         source: Snapshot | GitSource,
         options: AnalysisOptions | None = None,
         *,
@@ -86,6 +93,7 @@ class AnalysisService:
         base: str | None = None,
         idempotency_key: str | None = None,
         scope: str = "",
+        occasion: Occasion = NO_OCCASION,
     ) -> Submitted:
         """Queue an analysis and ring the doorbell.
 
@@ -93,8 +101,9 @@ class AnalysisService:
         when it is fetched. `base` is the id of the analysis to compare with. `idempotency_key` is unique within `scope`
         (the id of the token): the same submission with the same key gives the same analysis.
 
-        Raises `AnalysisNotFoundError` for an unknown base, `GitUrlError` for a URL that may not be fetched,
-        `IdempotencyConflictError` if the key came with another submission before.
+        `project` is made if it is new and `subject` may. Raises `AnalysisNotFoundError` for a base that `subject` can't
+        see, `ProjectNotFoundError`, `PermissionDeniedError` or `ProjectArchivedError` for such a project, `GitUrlError`
+        for a URL that may not be fetched, `IdempotencyConflictError` if the key came with another submission before.
         """
         options = options or AnalysisOptions()
         if isinstance(source, GitSource):
@@ -109,7 +118,18 @@ class AnalysisService:
                     known = self._submitted_before(uow.session, scope, idempotency_key, digest)
                     if known is not None:
                         return known
-                analysis_id = self._create(uow, source, options, project, base)
+                if base is not None:
+                    self._found(uow.session, subject, base)
+                project_id = project_for_submission(uow.session, subject, project)
+                row = AnalysisRow(
+                    base_id=base,
+                    project_id=project_id,
+                    options=options.model_dump(mode="json"),
+                    purpose=occasion.purpose,
+                    branch=occasion.branch,
+                    pull_request_id=occasion.pull_request_id,
+                )
+                analysis_id = self._create(uow, subject, row, source)
                 if idempotency_key is not None:
                     _take_key(uow.session, scope, idempotency_key, digest, analysis_id)
                 return Submitted(analysis_id, created=True)
@@ -120,13 +140,14 @@ class AnalysisService:
                 assert winner is not None
                 return winner
 
-    def rerun(self, analysis_id: str) -> Submitted:
+    def rerun(self, subject: Subject, analysis_id: str) -> Submitted:
         """A new analysis of the same source with the same options; a git source that was never fetched is fetched.
 
-        Nothing is reused: who asks for it wants to see it run.
+        Nothing is reused: who asks for it wants to see it run. Raises `AnalysisNotFoundError`,
+        `PermissionDeniedError`.
         """
         with self._database.unit_of_work() as uow:
-            old = self._found(uow.session, analysis_id)
+            old = self._found(uow.session, subject, analysis_id, Permission.SUBMIT)
             source: Snapshot | GitSource
             if old.snapshot_digest is not None:
                 snapshot = find_snapshot(uow.session, old.snapshot_digest)
@@ -135,19 +156,26 @@ class AnalysisService:
             else:
                 assert old.source_url is not None
                 source = GitSource(old.source_url, old.source_ref)
-            project = project_name(uow.session, old.project_id) if old.project_id else None
             options = AnalysisOptions.model_validate(old.options).model_copy(update={"reuse": False})
-            return Submitted(self._create(uow, source, options, project, old.base_id), created=True)
+            row = AnalysisRow(
+                base_id=old.base_id,
+                project_id=old.project_id,
+                options=options.model_dump(mode="json"),
+                purpose=old.purpose,
+                branch=old.branch,
+                pull_request_id=old.pull_request_id,
+            )
+            return Submitted(self._create(uow, subject, row, source), created=True)
 
-    def cancel(self, analysis_id: str) -> AnalysisView:
+    def cancel(self, subject: Subject, analysis_id: str) -> AnalysisView:
         """Stop an analysis: open jobs end, workers notice at their next heartbeat. Cancelling twice is harmless.
 
-        Raises `AnalysisEndedError` if it has ended in another way.
+        Raises `AnalysisNotFoundError`, `PermissionDeniedError`, or `AnalysisEndedError` if it has ended in another way.
         """
         with self._database.unit_of_work() as uow:
+            self._found(uow.session, subject, analysis_id, Permission.SUBMIT)
             row = jobs.lock_analysis(uow.session, analysis_id)
-            if row is None:
-                raise AnalysisNotFoundError(f"there is no analysis {analysis_id!r}", id=analysis_id)
+            assert row is not None
             if row.status in OPEN_STATUSES:
                 jobs.cancel_open(uow.session, analysis_id, JobState.CANCELLED, "the analysis was cancelled")
                 end_analysis(uow.session, row, AnalysisStatus.CANCELLED, "cancelled on request")
@@ -157,38 +185,45 @@ class AnalysisService:
 
     # ------------------------------------------------------------------------------------------ looking
 
-    def get(self, analysis_id: str) -> AnalysisView:
+    def get(self, subject: Subject, analysis_id: str) -> AnalysisView:
         """An analysis as it stands. Raises `AnalysisNotFoundError`."""
         with self._database.reading() as session:
-            return _view(session, self._found(session, analysis_id))
+            return _view(session, self._found(session, subject, analysis_id))
 
     def list(
         self,
+        subject: Subject,
         *,
         limit: int = 20,
         cursor: str | None = None,
         project: str | None = None,
         statuses: Collection[str] = (),
     ) -> Page:
-        """Analyses, the newest first; `cursor` is that of the page before. At most `PAGE_LIMIT` at a time."""
+        """Analyses that `subject` may see, the newest first; `cursor` is that of the page before.
+
+        At most `PAGE_LIMIT` at a time.
+        """
         limit = max(1, min(limit, PAGE_LIMIT))
         with self._database.reading() as session:
             project_id = None
             if project is not None:
-                project_id = find_project(session, project)
-                if project_id is None:
+                try:
+                    project_id = named_project(session, subject, project).id
+                except ProjectNotFoundError:
                     return Page((), None)
-            rows = repository.newest(session, limit=limit + 1, before=cursor, project_id=project_id, statuses=statuses)
+            rows = repository.newest(
+                session, subject, limit=limit + 1, before=cursor, project_id=project_id, statuses=statuses
+            )
             items = tuple(_view(session, row) for row in rows[:limit])
             return Page(items, items[-1].id if len(rows) > limit else None)
 
-    def parts(self, analysis_id: str) -> ReportParts:
+    def parts(self, subject: Subject, analysis_id: str) -> ReportParts:
         """Everything the analysis has, settled or not yet.
 
         Raises `AnalysisNotFoundError`, or `ReportUnavailableError` while (or because) its source was not fetched.
         """
         with self._database.reading() as session:
-            row = self._found(session, analysis_id)
+            row = self._found(session, subject, analysis_id)
             snapshot = find_snapshot(session, row.snapshot_digest) if row.snapshot_digest else None
             if snapshot is None:
                 reason = row.reason or "its source is not fetched yet"
@@ -217,9 +252,9 @@ class AnalysisService:
                 plan=self._plan(row, targets),
             )
 
-    def report(self, analysis_id: str) -> Report:
+    def report(self, subject: Subject, analysis_id: str) -> Report:
         """The report document. Raises as `parts` does."""
-        parts = self.parts(analysis_id)
+        parts = self.parts(subject, analysis_id)
         return build_report(
             tool=parts.tool,
             analysis=parts.analysis,
@@ -249,19 +284,14 @@ class AnalysisService:
     def _create(
         self,
         uow: UnitOfWork,
+        subject: Subject,
+        row: AnalysisRow,
         source: Snapshot | GitSource,
-        options: AnalysisOptions,
-        project: str | None,
-        base: str | None,
     ) -> str:
         session = uow.session
-        if base is not None:
-            self._found(session, base)
-        row = AnalysisRow(
-            base_id=base,
-            project_id=None if project is None else ensure_project(session, project),
-            options=options.model_dump(mode="json"),
-        )
+        require_room(session, self._settings, subject, row.project_id)
+        row.submitted_by = subject.owner or None
+        row.submitted_by_name = subject.name
         if isinstance(source, Snapshot):
             record_snapshot(session, digest=source.digest, files=source.files, lines=source.lines)
             row.snapshot_digest = source.digest
@@ -292,10 +322,19 @@ class AnalysisService:
         return Submitted(known.analysis_id, created=False)
 
     @staticmethod
-    def _found(session: Session, analysis_id: str) -> AnalysisRow:
-        row = repository.find(session, analysis_id)
+    def _found(
+        session: Session, subject: Subject, analysis_id: str, permission: Permission = Permission.READ
+    ) -> AnalysisRow:
+        row = repository.find_visible(session, subject, analysis_id)
         if row is None:
             raise AnalysisNotFoundError(f"there is no analysis {analysis_id!r}", id=analysis_id)
+        if (
+            permission is not Permission.READ
+            and repository.find_visible(session, subject, analysis_id, permission) is None
+        ):
+            raise PermissionDeniedError(
+                f"this needs the permission {permission.value!r} in the project", permission=permission.value
+            )
         return row
 
 

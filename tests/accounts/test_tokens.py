@@ -55,9 +55,9 @@ def test_a_token_lets_in_and_only_its_keyed_hash_is_kept(
     tokens: TokenService, database: Database, service_settings: Settings
 ) -> None:
     created = tokens.create("ci", ["submit"])
-    principal = tokens.authenticate(created.text)
-    assert principal is not None
-    assert (principal.id, principal.name) == (created.info.id, "ci")
+    subject = tokens.authenticate(created.text)
+    assert subject is not None
+    assert (subject.id, subject.name) == (created.info.id, "ci")
     with database.reading() as session:
         row = session.scalars(select(ApiTokenRow)).one()
         kept = " ".join(str(getattr(row, column.name)) for column in ApiTokenRow.__table__.columns)
@@ -96,14 +96,20 @@ def test_an_expired_token_is_refused(tokens: TokenService, database: Database) -
 
 @pytest.mark.parametrize(
     ("given", "allowed"),
-    [("read", {"read"}), ("submit", {"read", "submit"}), ("admin", {"read", "submit", "admin"})],
+    [
+        ("read", {"read"}),
+        ("submit", {"read", "submit"}),
+        ("triage", {"read", "submit", "triage"}),
+        ("admin", {"read", "submit", "triage", "configure", "administer"}),
+    ],
 )
 def test_scopes_include_what_is_below_them(tokens: TokenService, given: str, allowed: set[str]) -> None:
     created = tokens.create("ci", [given])
-    principal = tokens.authenticate(created.text)
-    assert principal is not None
-    assert principal == tokens.find(created.info.id)
-    assert {scope.value for scope in principal.scopes} == allowed
+    subject = tokens.authenticate(created.text)
+    assert subject is not None
+    assert subject == tokens.find(created.info.id)
+    assert {permission.value for permission in subject.permissions} == allowed
+    assert subject.everywhere
 
 
 @pytest.mark.parametrize("scopes", [[], ["write"]])
@@ -155,9 +161,9 @@ def test_a_fresh_installation_gets_one_first_token(service_settings: Settings) -
 
 def test_a_command_can_make_a_token(service_settings: Settings, tokens: TokenService) -> None:
     text = create_token(service_settings, name="laptop", scope="read", lifetime=timedelta(days=1))
-    principal = tokens.authenticate(text)
-    assert principal is not None
-    assert principal.name == "laptop"
+    subject = tokens.authenticate(text)
+    assert subject is not None
+    assert subject.name == "laptop"
 
 
 def test_cookies_are_not_signed_with_the_key_of_the_token_hashes(service_settings: Settings) -> None:

@@ -22,7 +22,7 @@ PUBLIC = {
     "/api/v1/rules/{rule_id}",
     "/api/v1/checks",
     # pages of documentation, and the way in
-    *("/rules", "/rules/{rule_id}", "/checks/{name}", "/sign-in", "/sign-in/{code}", "/sign-out"),
+    *("/rules", "/rules/{rule_id}", "/checks/{name}", "/sign-in", "/sign-in/{code}"),
     *("/static/{name}", "/favicon.ico"),
 }
 

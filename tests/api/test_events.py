@@ -17,6 +17,7 @@ from api.schemas import AnalysisOut
 from services.analyses.service import AnalysisService
 from services.database import Database
 from services.settings import Settings
+from tests.jobs.support import acting
 from tests.reports.samples import check
 from tests.serving import RunningServer, Workshop, upload
 
@@ -86,7 +87,7 @@ def test_a_stream_taken_up_again_repeats_nothing_and_silence_is_broken_by_commen
     embedded_settings: Settings,
 ) -> None:
     database = Database.open(embedded_settings, lambda _queue: None)
-    service = AnalysisService(database, embedded_settings)
+    service = acting(AnalysisService(database, embedded_settings))
     from services.analyses.model import GitSource  # noqa: PLC0415 - used here only
 
     submitted = service.submit(GitSource("https://github.com/example/vision"))

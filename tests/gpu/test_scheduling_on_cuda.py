@@ -19,6 +19,7 @@ from services.jobs.doorbell import Doorbell
 from services.jobs.model import DeviceState, HeldDevice
 from services.settings import Settings
 from services.snapshots import SnapshotStore, read_directory
+from tests.jobs.support import acting
 from tests.recovery.support import eventually, worker_process
 from worker.devices import Gpu
 
@@ -54,7 +55,7 @@ class Service:
         self.settings = settings
         self.doorbell = Doorbell.open(settings)
         self.database = Database.open(settings, self.doorbell.ring)
-        self.analyses = AnalysisService(self.database, settings)
+        self.analyses = acting(AnalysisService(self.database, settings))
         directory.mkdir()
         (directory / "layers.py").write_text(SOURCE, encoding="utf-8")
         with read_directory(directory) as tree:

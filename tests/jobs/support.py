@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from analyzer.findings import (
     Confidence,
@@ -14,6 +16,7 @@ from analyzer.findings import (
     TargetDeclaration,
     TargetKind,
 )
+from services.accounts import SYSTEM, Subject
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.reconciler import Reconciler
 from services.analyses.service import AnalysisService
@@ -27,6 +30,22 @@ from services.settings import Settings
 from services.snapshots.model import Snapshot, Source
 
 SNAPSHOT = Snapshot(digest=f"sha256:{'a' * 64}", files=1, lines=10, source=Source("archive"))
+
+
+class Acting:
+    """The use cases of a service as one subject does them."""
+
+    def __init__(self, service: object, subject: Subject) -> None:
+        self._service = service
+        self._subject = subject
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(getattr(self._service, name), self._subject)
+
+
+def acting(service: AnalysisService, subject: Subject = SYSTEM) -> Any:
+    """`service` without saying each time who asks."""
+    return Acting(service, subject)
 
 
 def target(number: int) -> TargetDeclaration:
@@ -92,7 +111,7 @@ class Bench:
     settings: Settings
 
     def __post_init__(self) -> None:
-        self.analyses = AnalysisService(self.database, self.settings)
+        self.analyses = acting(AnalysisService(self.database, self.settings))
         self.jobs = JobService(self.database, self.settings)
         self.results = WorkResults(self.database, self.settings)
         self.reconciler = Reconciler(self.database, self.settings, "reconciler")

@@ -25,6 +25,7 @@ from services.jobs.models import OWNED_STATES, JobKind, JobRow
 from services.settings import Settings
 from services.snapshots import SnapshotStore, read_directory
 from services.snapshots.model import Snapshot
+from tests.jobs.support import acting
 
 # Far more than a busy machine needs: reaching it means that something is stuck.
 PATIENCE_S = 120.0
@@ -110,7 +111,7 @@ class Service:
     def __post_init__(self) -> None:
         self.doorbell = Doorbell.open(self.settings)
         self.database = Database.open(self.settings, self.doorbell.ring)
-        self.analyses = AnalysisService(self.database, self.settings)
+        self.analyses = acting(AnalysisService(self.database, self.settings))
         self.snapshot = self._store()
 
     def _store(self) -> Snapshot:

@@ -1,0 +1,33 @@
+"""What can be wrong with projects."""
+
+from __future__ import annotations
+
+from services.problems import BadInputError, ConflictError, NotFoundError
+
+
+class ProjectNotFoundError(NotFoundError):
+    """No project has this name, or it is somebody else's: that can't be told apart."""
+
+    code = "project-not-found"
+    title = "No such project"
+
+
+class ProjectNameError(BadInputError):
+    """A project can't be called that."""
+
+    code = "project-name"
+    title = "A project can't be called that"
+
+
+class ProjectExistsError(ConflictError):
+    """The name is taken."""
+
+    code = "project-exists"
+    title = "There is a project of this name"
+
+
+class ProjectArchivedError(ConflictError):
+    """An archived project takes no new analyses."""
+
+    code = "project-archived"
+    title = "The project is archived"
