@@ -48,6 +48,12 @@ _EXAMPLES: dict[int, tuple[str, str, str, str]] = {
         "query.limit: Input should be less than or equal to 200",
         "A field, an option or the submitted source can't be used; `details` names it",
     ),
+    429: (
+        "limit-reached",
+        "Too much was asked for",
+        "this caller has submitted 120 analyses within a minute, and 120 are allowed: the next one is taken in 12 s",
+        "A rate or a quota is used up; `details` names it, `Retry-After` says when to come back",
+    ),
     503: (
         "database-unavailable",
         "The database can't be used",
@@ -74,6 +80,11 @@ def _problem(status: int) -> dict[str, Any]:
     }
     schema = {"$ref": "#/components/schemas/Problem"}
     return {"description": description, "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
+
+
+def _too_many() -> dict[str, Any]:
+    seconds = {"description": "seconds after which to try again", "schema": {"type": "integer", "minimum": 1}}
+    return {**_problem(429), "headers": {"Retry-After": seconds}}
 
 
 def answers(example: object, *, status: int = 200, media_type: str = "application/json") -> dict[int | str, Any]:
@@ -156,7 +167,7 @@ SUBMISSION_BODY: dict[str, Any] = {
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the schemas that only hand-written parts refer to, and describe refused parameters as they are refused."""
+    """Add what the routes don't say: schemas of hand-written parts, refused parameters as they are refused, limits."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for model in (GitSubmission, Problem):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -167,6 +178,8 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
             refused = operation["responses"].get("422")
             if refused is not None and MEDIA_TYPE not in refused.get("content", {}):
                 operation["responses"]["422"] = _problem(422)
+            if "401" in operation["responses"]:  # who can be told from others can ask too often
+                operation["responses"]["429"] = _too_many()
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
     return document

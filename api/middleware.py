@@ -5,12 +5,15 @@ Plain ASGI, because the body must be counted while it comes in and streams must 
 
 from __future__ import annotations
 
+import hashlib
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import BodyTooLargeError
 from api.problems import from_error, unexpected
+from services.limits import LimitReachedError, Rates
 
 PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; connect-src 'self'; "
@@ -84,6 +87,37 @@ class BodyLimit:
 
     def _error(self) -> BodyTooLargeError:
         return BodyTooLargeError(f"a request body may have {self._limit:,} bytes", limit=self._limit)
+
+
+class RequestRate:
+    """Refuses a caller that asks too often, before its token or session costs a look into the database.
+
+    A caller is what it shows: the text of its bearer token, else its session cookie, whether they are good or not;
+    only a digest is kept. Who shows neither gets at public pages only, and is not counted: behind a proxy all of them
+    have one address.
+    """
+
+    def __init__(self, app: ASGIApp, *, rates: Rates, cookie: str) -> None:
+        self._app = app
+        self._rates = rates
+        self._cookie = cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = self._caller(scope) if scope["type"] == "http" else None
+        if caller is not None:
+            try:
+                self._rates.take(caller)
+            except LimitReachedError as error:
+                await from_error(Request(scope), error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _caller(self, scope: Scope) -> str | None:
+        request = Request(scope)
+        # The scheme is written in any case and with any number of blanks: the token is what comes last.
+        words = request.headers.get("authorization", "").split()
+        shown = words[-1] if words else request.cookies.get(self._cookie)
+        return None if shown is None else hashlib.sha256(shown.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 class ErrorBoundary:

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from api.errors import InvalidRequestError
 from services.database.errors import as_unavailable
+from services.limits import LimitReachedError
 from services.problems import GradproofError, SurroundingsError
 
 log = structlog.get_logger(__name__)
@@ -86,6 +87,8 @@ def from_error(request: Request | None, error: GradproofError) -> Response:
         headers["Connection"] = "close"  # else the server would go on reading what was refused
     if isinstance(error, SurroundingsError):
         headers["Retry-After"] = _RETRY_AFTER_S
+    if isinstance(error, LimitReachedError):
+        headers["Retry-After"] = str(error.retry_after_s)
     return _answer(request, _problem(error.code, error.title, error.http_status, error.message, error.details), headers)
 
 
