@@ -1,0 +1,551 @@
+"""The queries of the bot: deliveries, tasks, installations, repositories, pull requests, threads. Never commits.
+
+Transitions of a task are conditional UPDATEs, as those of jobs are: two workers can't both win, and who has lost its
+lease writes nothing. Tasks of one installation are done one at a time, which the lock on its row makes sure of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session, aliased
+
+from services.accounts.models import DEFAULT_ORGANISATION, OrganisationRow
+from services.analyses.models import OPEN_STATUSES, AnalysisRow, Purpose
+from services.database import new_id
+from services.database.base import FromNow, utc_now
+from services.forges.events import InstallationRef, RepositoryRef
+from services.forges.models import (
+    DeliveryRow,
+    ForgeTaskRow,
+    InstallationRow,
+    PullRequestRow,
+    RepositoryRow,
+    ReviewThreadRow,
+)
+from services.jobs.errors import LeaseLostError
+from services.projects.models import ProjectRow
+
+# How many due tasks are looked at for one that may be begun: of one installation, all but one wait.
+_LOOKED_AT: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClaim:
+    """A claimed task. `owner` and `attempt` together are the fencing token that every write has to show.
+
+    `failures` counts the tries before this one that came to nothing.
+    """
+
+    task_id: str
+    kind: str
+    installation_id: str | None
+    pull_request_id: str | None
+    delivery_id: str | None
+    details: Mapping[str, object]
+    owner: str
+    attempt: int
+
+    @property
+    def failures(self) -> int:
+        """How many tries before this one failed."""
+        value = self.details.get("failures", 0)
+        return value if isinstance(value, int) else 0
+
+
+def _row_count(session: Session, statement: object) -> int:
+    result = session.execute(statement)  # type: ignore[call-overload]
+    assert isinstance(result, CursorResult)
+    return result.rowcount
+
+
+# ---------------------------------------------------------------------------------------------- deliveries
+
+
+def record_delivery(session: Session, *, forge: str, delivery_id: str, event: str, action: str, payload: object) -> str:
+    """Write a webhook down; an empty text if it is known already."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    created = session.scalar(
+        insert(DeliveryRow)
+        .values(
+            id=new_id(),
+            forge=forge,
+            delivery_id=delivery_id,
+            event=event,
+            action=action,
+            received_at=utc_now(),
+            payload=payload,
+            outcome="received",
+            reason="",
+        )
+        .on_conflict_do_nothing(index_elements=["forge", "delivery_id"])
+        .returning(DeliveryRow.id)
+    )
+    return created or ""
+
+
+def delivery(session: Session, row_id: str) -> DeliveryRow | None:
+    """A webhook as it was written down."""
+    return session.get(DeliveryRow, row_id)
+
+
+def forget_deliveries(session: Session, age: timedelta) -> int:
+    """Drop webhooks that came longer than `age` ago, and what was done because of them; returns how many."""
+    return _row_count(session, delete(DeliveryRow).where(DeliveryRow.received_at < FromNow(-age)))
+
+
+def forget_tasks(session: Session, age: timedelta) -> int:
+    """Drop tasks that have ended and were due longer than `age` ago."""
+    ended = ForgeTaskRow.state.in_(("done", "failed"))
+    return _row_count(session, delete(ForgeTaskRow).where(ended, ForgeTaskRow.due_at < FromNow(-age)))
+
+
+# ---------------------------------------------------------------------------------------------- tasks
+
+
+def _quiet() -> ColumnElement[bool]:
+    """Whether the installation of a task may not be spoken for at the moment."""
+    return (
+        select(InstallationRow.id)
+        .where(InstallationRow.id == ForgeTaskRow.installation_id, InstallationRow.quiet_until > FromNow())
+        .exists()
+    )
+
+
+def _due() -> tuple[ColumnElement[bool], ...]:
+    return ForgeTaskRow.state == "queued", ForgeTaskRow.due_at <= FromNow()
+
+
+def _under_way(installation_id: str) -> ColumnElement[bool]:
+    other = aliased(ForgeTaskRow)
+    return select(other.id).where(other.installation_id == installation_id, other.state == "leased").exists()
+
+
+def claim_task(session: Session, owner: str, lease: timedelta) -> TaskClaim | None:
+    """Take the task that has waited longest of those that may be begun; None if there is none."""
+    busy = select(ForgeTaskRow.installation_id).where(
+        ForgeTaskRow.state == "leased", ForgeTaskRow.installation_id.is_not(None)
+    )
+    candidates = session.execute(
+        select(ForgeTaskRow.id, ForgeTaskRow.installation_id)
+        .where(
+            *_due(),
+            ~_quiet(),
+            or_(ForgeTaskRow.installation_id.is_(None), ForgeTaskRow.installation_id.not_in(busy)),
+        )
+        .order_by(ForgeTaskRow.due_at, ForgeTaskRow.id)
+        .limit(_LOOKED_AT)
+    ).all()
+    for task_id, installation_id in candidates:
+        if installation_id is not None and not _lock_installation(session, installation_id):
+            continue
+        conditions = [ForgeTaskRow.id == task_id, *_due()]
+        if installation_id is not None:
+            conditions.append(~_under_way(installation_id))
+        row = session.execute(
+            update(ForgeTaskRow)
+            .where(*conditions)
+            .values(state="leased", attempt=ForgeTaskRow.attempt + 1, owner=owner, lease_until=FromNow(lease))
+            .returning(
+                ForgeTaskRow.id,
+                ForgeTaskRow.kind,
+                ForgeTaskRow.installation_id,
+                ForgeTaskRow.pull_request_id,
+                ForgeTaskRow.delivery_id,
+                ForgeTaskRow.details,
+                ForgeTaskRow.attempt,
+            )
+            .execution_options(synchronize_session=False)
+        ).first()
+        if row is not None:
+            return TaskClaim(
+                task_id=row.id,
+                kind=row.kind,
+                installation_id=row.installation_id,
+                pull_request_id=row.pull_request_id,
+                delivery_id=row.delivery_id,
+                details=row.details,
+                owner=owner,
+                attempt=row.attempt,
+            )
+    return None
+
+
+def _lock_installation(session: Session, installation_id: str) -> bool:
+    """Hold the installation until the transaction ends; False if another worker is choosing a task of it just now."""
+    found = session.scalar(
+        select(InstallationRow.id)
+        .where(InstallationRow.id == installation_id)
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    return found is not None
+
+
+def _held(item: TaskClaim) -> tuple[ColumnElement[bool], ...]:
+    return (
+        ForgeTaskRow.id == item.task_id,
+        ForgeTaskRow.owner == item.owner,
+        ForgeTaskRow.attempt == item.attempt,
+        ForgeTaskRow.state == "leased",
+    )
+
+
+def fence_task(session: Session, item: TaskClaim, lease: timedelta) -> None:
+    """Prove that the task is still this worker's, and hold its row. Raises `LeaseLostError` otherwise."""
+    if not renew_tasks(session, [item], lease):
+        raise LeaseLostError(f"task {item.task_id} is no longer owned by {item.owner} (attempt {item.attempt})")
+
+
+def renew_tasks(session: Session, items: Collection[TaskClaim], lease: timedelta) -> frozenset[str]:
+    """Renew the leases of tasks; returns the ids of those that are still owned."""
+    if not items:
+        return frozenset()
+    kept = session.scalars(
+        update(ForgeTaskRow)
+        .where(or_(*(and_(*_held(item)) for item in items)))
+        .values(lease_until=FromNow(lease))
+        .returning(ForgeTaskRow.id)
+        .execution_options(synchronize_session=False)
+    )
+    return frozenset(kept)
+
+
+def end_task(session: Session, item: TaskClaim, state: str, reason: str | None) -> None:
+    """End a task as `done` or `failed`. Raises `LeaseLostError` if it is not this worker's any more."""
+    ended = _row_count(
+        session,
+        update(ForgeTaskRow)
+        .where(*_held(item))
+        .values(state=state, lease_until=None, ended_at=utc_now(), reason=reason)
+        .execution_options(synchronize_session=False),
+    )
+    if ended != 1:
+        raise LeaseLostError(f"task {item.task_id} is no longer owned by {item.owner} (attempt {item.attempt})")
+
+
+def postpone_task(session: Session, item: TaskClaim, *, due: timedelta, reason: str, failed: bool) -> bool:
+    """Queue a task again, `due` from now; `failed` counts. False if it was no longer this worker's."""
+    details = {**item.details, "failures": item.failures + 1} if failed else dict(item.details)
+    count = _row_count(
+        session,
+        update(ForgeTaskRow)
+        .where(*_held(item))
+        .values(state="queued", owner=None, lease_until=None, due_at=FromNow(due), reason=reason, details=details)
+        .execution_options(synchronize_session=False),
+    )
+    return count == 1
+
+
+def lost_tasks(session: Session, limit: int = 100) -> Sequence[TaskClaim]:
+    """Tasks whose lease ran out: their worker is dead or cut off."""
+    rows = session.scalars(
+        select(ForgeTaskRow)
+        .where(ForgeTaskRow.state == "leased", ForgeTaskRow.lease_until < FromNow())
+        .order_by(ForgeTaskRow.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return [
+        TaskClaim(
+            task_id=row.id,
+            kind=row.kind,
+            installation_id=row.installation_id,
+            pull_request_id=row.pull_request_id,
+            delivery_id=row.delivery_id,
+            details=row.details,
+            owner=row.owner or "",
+            attempt=row.attempt,
+        )
+        for row in rows
+    ]
+
+
+def has_due_task(session: Session) -> bool:
+    """Whether a task may be begun now, as far as rate limits allow."""
+    return session.scalar(select(ForgeTaskRow.id).where(*_due(), ~_quiet()).limit(1)) is not None
+
+
+def task_counts(session: Session) -> dict[tuple[str, str], int]:
+    """How many tasks there are by (kind, state)."""
+    rows = session.execute(
+        select(ForgeTaskRow.kind, ForgeTaskRow.state, func.count()).group_by(ForgeTaskRow.kind, ForgeTaskRow.state)
+    )
+    return {(kind, state): number for kind, state, number in rows}
+
+
+# ---------------------------------------------------------------------------------------------- installations
+
+
+def organisation_id(session: Session, slug: str) -> str:
+    """The organisation with this slug, else the default one."""
+    found = session.scalar(select(OrganisationRow.id).where(OrganisationRow.slug == slug))
+    return found or DEFAULT_ORGANISATION
+
+
+def organisation_slug(session: Session, row_id: str) -> str:
+    """What names of an organisation's projects begin with; empty for the default one."""
+    if row_id == DEFAULT_ORGANISATION:
+        return ""
+    return session.scalar(select(OrganisationRow.slug).where(OrganisationRow.id == row_id)) or ""
+
+
+def find_installation(session: Session, forge: str, external_id: str) -> str | None:
+    """The id of an installation."""
+    return session.scalar(
+        select(InstallationRow.id).where(InstallationRow.forge == forge, InstallationRow.external_id == external_id)
+    )
+
+
+def ensure_installation(session: Session, forge: str, ref: InstallationRef, organisation: str) -> InstallationRow:
+    """The installation, made if it is new; the name of its account is kept up to date."""
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    session.execute(
+        insert(InstallationRow)
+        .values(
+            id=new_id(),
+            forge=forge,
+            external_id=ref.external_id,
+            account=ref.account,
+            organisation_id=organisation_id(session, organisation),
+            permissions={},
+            created_at=utc_now(),
+        )
+        .on_conflict_do_nothing(index_elements=["forge", "external_id"])
+    )
+    row = session.scalars(
+        select(InstallationRow).where(InstallationRow.forge == forge, InstallationRow.external_id == ref.external_id)
+    ).one()
+    if ref.account and row.account != ref.account:
+        row.account = ref.account
+    return row
+
+
+def quieten(session: Session, installation_id: str, until: datetime, reason: str) -> None:
+    """Send nothing for an installation before then; an earlier end never replaces a later one."""
+    session.execute(
+        update(InstallationRow)
+        .where(
+            InstallationRow.id == installation_id,
+            or_(InstallationRow.quiet_until.is_(None), InstallationRow.quiet_until < until),
+        )
+        .values(quiet_until=until, quiet_reason=reason)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def repositories_of(session: Session, installation_id: str, external_ids: Collection[str]) -> Sequence[RepositoryRow]:
+    """The repositories of an installation that have these ids at the forge."""
+    return session.scalars(
+        select(RepositoryRow).where(
+            RepositoryRow.installation_id == installation_id, RepositoryRow.external_id.in_(list(external_ids)[:1000])
+        )
+    ).all()
+
+
+def find_repository(session: Session, forge: str, external_id: str) -> RepositoryRow | None:
+    """A repository by its id at the forge."""
+    return session.scalar(
+        select(RepositoryRow).where(RepositoryRow.forge == forge, RepositoryRow.external_id == external_id)
+    )
+
+
+def ensure_repository(
+    session: Session, installation: InstallationRow, ref: RepositoryRef, project_name: str
+) -> RepositoryRow:
+    """The repository, made with its project if it is new; names and addresses are kept up to date."""
+    row = find_repository(session, installation.forge, ref.external_id)
+    if row is None:
+        project_id = _ensure_project(session, installation.organisation_id, project_name, ref)
+        insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+        session.execute(
+            insert(RepositoryRow)
+            .values(
+                id=new_id(),
+                forge=installation.forge,
+                external_id=ref.external_id,
+                full_name=ref.full_name,
+                clone_url=ref.clone_url,
+                web_url=ref.web_url,
+                is_private=ref.is_private,
+                default_branch=ref.default_branch,
+                installation_id=installation.id,
+                project_id=project_id,
+                created_at=utc_now(),
+            )
+            .on_conflict_do_nothing(index_elements=["forge", "external_id"])
+        )
+        row = find_repository(session, installation.forge, ref.external_id)
+        assert row is not None
+    _follow(session, row, installation, ref, project_name)
+    return row
+
+
+def _follow(
+    session: Session, row: RepositoryRow, installation: InstallationRow, ref: RepositoryRef, project_name: str
+) -> None:
+    """Bring a repository up to what an event says of it; its project follows, unless a person named it."""
+    moved = row.full_name != ref.full_name
+    row.full_name, row.clone_url, row.web_url = ref.full_name, ref.clone_url, ref.web_url
+    row.is_private, row.default_branch = ref.is_private, ref.default_branch
+    row.installation_id, row.removed_at = installation.id, None
+    project = session.get(ProjectRow, row.project_id)
+    if project is not None:
+        project.repository_url, project.default_branch = ref.clone_url, ref.default_branch
+        if moved and project.organisation_id == installation.organisation_id:
+            _rename(session, project, project_name)
+    session.flush()
+
+
+def _rename(session: Session, project: ProjectRow, name: str) -> None:
+    taken = session.scalar(select(ProjectRow.id).where(ProjectRow.name == name))
+    if taken is None:
+        project.name = name
+
+
+def _ensure_project(session: Session, organisation: str, name: str, ref: RepositoryRef) -> str:
+    """A project of its own for a repository: one of that name which belongs to another repository is not taken."""
+    taken = session.scalar(
+        select(RepositoryRow.id)
+        .join(ProjectRow, ProjectRow.id == RepositoryRow.project_id)
+        .where(ProjectRow.name == name, RepositoryRow.external_id != ref.external_id)
+    )
+    wanted = name if taken is None else f"{name}.{ref.external_id}"
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    session.execute(
+        insert(ProjectRow)
+        .values(
+            id=new_id(),
+            name=wanted,
+            organisation_id=organisation,
+            repository_url=ref.clone_url,
+            default_branch=ref.default_branch,
+            settings={},
+            created_at=utc_now(),
+        )
+        .on_conflict_do_nothing(index_elements=[ProjectRow.name])
+    )
+    return session.scalars(select(ProjectRow.id).where(ProjectRow.name == wanted)).one()
+
+
+def project_settings(session: Session, project_id: str) -> Mapping[str, object]:
+    """What a project has set for itself, as it is stored."""
+    return session.scalar(select(ProjectRow.settings).where(ProjectRow.id == project_id)) or {}
+
+
+def archive_project(session: Session, project_id: str) -> None:
+    """The repository of the project is gone."""
+    session.execute(
+        update(ProjectRow)
+        .where(ProjectRow.id == project_id, ProjectRow.archived_at.is_(None))
+        .values(archived_at=utc_now())
+        .execution_options(synchronize_session=False)
+    )
+
+
+# ---------------------------------------------------------------------------------------------- pull requests
+
+
+def find_pull_request(session: Session, repository_id: str, number: int) -> PullRequestRow | None:
+    """A pull request by its number, held until the transaction ends."""
+    return session.scalar(
+        select(PullRequestRow)
+        .where(PullRequestRow.repository_id == repository_id, PullRequestRow.number == number)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+
+
+def lock_pull_request(session: Session, row_id: str) -> PullRequestRow | None:
+    """A pull request, held until the transaction ends."""
+    return session.scalar(
+        select(PullRequestRow)
+        .where(PullRequestRow.id == row_id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+
+
+def numbers_with_head(session: Session, repository_id: str, head_sha: str) -> Sequence[int]:
+    """The open pull requests of a repository that have this head, as far as we know."""
+    return session.scalars(
+        select(PullRequestRow.number)
+        .where(
+            PullRequestRow.repository_id == repository_id,
+            PullRequestRow.head_sha == head_sha,
+            PullRequestRow.state == "open",
+        )
+        .order_by(PullRequestRow.number)
+        .limit(20)
+    ).all()
+
+
+def threads_of(session: Session, pull_request_id: str) -> Sequence[ReviewThreadRow]:
+    """Our comments at lines of a pull request, the oldest first; ten times what one review may hold."""
+    return session.scalars(
+        select(ReviewThreadRow)
+        .where(ReviewThreadRow.pull_request_id == pull_request_id)
+        .order_by(ReviewThreadRow.id)
+        .limit(1000)
+    ).all()
+
+
+def remember_thread(session: Session, row: ReviewThreadRow) -> None:
+    """Write down a comment of ours at a line; one that is known is brought up to date."""
+    known = session.scalar(
+        select(ReviewThreadRow).where(
+            ReviewThreadRow.pull_request_id == row.pull_request_id, ReviewThreadRow.comment_id == row.comment_id
+        )
+    )
+    if known is None:
+        session.add(row)
+    else:
+        known.thread_id, known.line, known.state = row.thread_id, row.line, row.state
+    session.flush()
+
+
+# ---------------------------------------------------------------------------------------------- analyses
+
+
+def open_analyses_of(session: Session, pull_request_id: str) -> Sequence[str]:
+    """The analyses of a pull request's heads that have not ended."""
+    return session.scalars(
+        select(AnalysisRow.id)
+        .where(AnalysisRow.pull_request_id == pull_request_id, AnalysisRow.status.in_(OPEN_STATUSES))
+        .order_by(AnalysisRow.id)
+        .limit(100)
+    ).all()
+
+
+def waiting_main_analyses(session: Session, project_id: str) -> Sequence[str]:
+    """Analyses of the main line of a project that nobody has begun."""
+    return session.scalars(
+        select(AnalysisRow.id)
+        .where(
+            AnalysisRow.project_id == project_id,
+            AnalysisRow.purpose == Purpose.MAIN,
+            AnalysisRow.status == "queued",
+            AnalysisRow.submitted_by.is_not(None),
+        )
+        .order_by(AnalysisRow.id)
+        .limit(100)
+    ).all()
+
+
+def has_main_analysis(session: Session, project_id: str, sha: str) -> bool:
+    """Whether this commit of the main line was analysed, or is about to be."""
+    found = session.scalar(
+        select(AnalysisRow.id)
+        .where(
+            AnalysisRow.project_id == project_id,
+            AnalysisRow.purpose == Purpose.MAIN,
+            or_(AnalysisRow.source_commit == sha, AnalysisRow.source_ref == sha),
+            AnalysisRow.status.not_in(("failed", "cancelled")),
+        )
+        .limit(1)
+    )
+    return found is not None
