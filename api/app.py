@@ -15,11 +15,9 @@ from fastapi.openapi.utils import get_openapi
 from api import pages, problems
 from api.context import Context
 from api.documents import complete
-from api.middleware import BodyLimit, ErrorBoundary, RequestRate, SecurityHeaders
-from api.pages.sessions import COOKIE
+from api.middleware import BodyLimit, ErrorBoundary, SecurityHeaders
 from api.presentation import API
 from api.routers import analyses, documentation, operations, results, webhooks
-from services.limits import Rates
 from services.settings import Settings
 from services.version import version
 
@@ -62,7 +60,6 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app, pages.problem_page)
     # The last one added is the outermost: headers go onto every answer, also onto a refusal.
     app.add_middleware(ErrorBoundary)
-    app.add_middleware(RequestRate, rates=Rates(settings.request_rate), cookie=COOKIE)
     app.add_middleware(BodyLimit, limit=settings.upload_limit)
     app.add_middleware(SecurityHeaders, https=settings.public_url.startswith("https://"))
 

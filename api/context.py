@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from services.accounts import TokenService
 from services.analyses.service import AnalysisService
 from services.database import Database
+from services.forges.receiving import Webhooks
 from services.jobs.doorbell import Doorbell
 from services.oversight import OversightService
 from services.reports.sources import DirectorySources, NoSources, Sources
@@ -32,6 +33,7 @@ class Context:
     analyses: AnalysisService
     tokens: TokenService
     oversight: OversightService
+    webhooks: Webhooks
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
@@ -46,6 +48,7 @@ class Context:
             analyses=AnalysisService(database, settings),
             tokens=TokenService(database, settings),
             oversight=OversightService(database, settings),
+            webhooks=Webhooks(database, settings),
         )
 
     def close(self) -> None:
