@@ -107,7 +107,7 @@ def test_the_reasons_of_a_422_are_kept() -> None:
                     "resource": "PullRequestReviewComment",
                     "field": "line",
                     "code": "custom",
-                    "message": "must be part of the diff",
+                    "message": "is not there",
                 },
                 "Line could not be resolved",
             ],
