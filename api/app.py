@@ -15,9 +15,11 @@ from fastapi.openapi.utils import get_openapi
 from api import pages, problems
 from api.context import Context
 from api.documents import complete
-from api.middleware import BodyLimit, ErrorBoundary, SecurityHeaders
+from api.middleware import BodyLimit, ErrorBoundary, RequestRate, SecurityHeaders
+from api.pages.sessions import COOKIE
 from api.presentation import API
 from api.routers import analyses, documentation, operations, results, webhooks
+from services.limits import Rates
 from services.settings import Settings
 from services.version import version
 
@@ -55,11 +57,15 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(webhooks.router, prefix=API)
     # The address that forges are told; the one below /api/v1 is that of the documentation.
     app.include_router(webhooks.router, include_in_schema=False)
+    app.include_router(webhooks.router, prefix=API)
+    # The address that forges are told; the one below /api/v1 is that of the documentation.
+    app.include_router(webhooks.router, include_in_schema=False)
     app.include_router(operations.router)
     app.include_router(pages.router)
     problems.install(app, pages.problem_page)
     # The last one added is the outermost: headers go onto every answer, also onto a refusal.
     app.add_middleware(ErrorBoundary)
+    app.add_middleware(RequestRate, rates=Rates(settings.request_rate), cookie=COOKIE)
     app.add_middleware(BodyLimit, limit=settings.upload_limit)
     app.add_middleware(SecurityHeaders, https=settings.public_url.startswith("https://"))
 
