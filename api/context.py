@@ -11,6 +11,7 @@ from typing import Annotated, Self
 from fastapi import Depends, Request
 
 from services.accounts import TokenService
+from services.analyses.results import ResultService
 from services.analyses.service import AnalysisService
 from services.database import Database
 from services.forges.receiving import Webhooks
@@ -20,6 +21,7 @@ from services.reports.sources import DirectorySources, NoSources, Sources
 from services.settings import Settings
 from services.snapshots import SnapshotStore
 from services.snapshots.errors import SnapshotNotFoundError
+from services.triage.inbox import Inbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Context:
     doorbell: Doorbell
     store: SnapshotStore
     analyses: AnalysisService
+    results: ResultService
+    inbox: Inbox
     tokens: TokenService
     oversight: OversightService
     webhooks: Webhooks
@@ -46,6 +50,8 @@ class Context:
             doorbell=doorbell,
             store=SnapshotStore(settings.snapshot_dir),
             analyses=AnalysisService(database, settings),
+            results=ResultService(database, settings),
+            inbox=Inbox(database),
             tokens=TokenService(database, settings),
             oversight=OversightService(database, settings),
             webhooks=Webhooks(database, settings),

@@ -205,16 +205,18 @@ def load_targets(session: Session, analysis_id: str) -> tuple[TargetResult, ...]
     targets = session.scalars(
         select(TargetRow).where(TargetRow.analysis_id == analysis_id).order_by(TargetRow.position)
     )
-    return tuple(
-        TargetResult(
-            declaration=_declaration(row),
-            harness=None if row.harness is None else Harness.model_validate(row.harness),
-            not_run_reason=row.not_run_reason,
-            not_run_detail=row.not_run_detail or "",
-            checks=tuple(results.get(row.id, ())),
-            reused=row.reused,
-        )
-        for row in targets
+    return tuple(target_result(row, results.get(row.id, ())) for row in targets)
+
+
+def target_result(row: TargetRow, checks: Iterable[CheckInfo]) -> TargetResult:
+    """A row with its results as the value that settling, gates and reports work on."""
+    return TargetResult(
+        declaration=_declaration(row),
+        harness=None if row.harness is None else Harness.model_validate(row.harness),
+        not_run_reason=row.not_run_reason,
+        not_run_detail=row.not_run_detail or "",
+        checks=tuple(checks),
+        reused=row.reused,
     )
 
 

@@ -76,7 +76,7 @@ def load_findings(session: Session, analysis_id: str) -> tuple[SettledFinding, .
     rows = session.scalars(
         select(FindingRow).where(FindingRow.analysis_id == analysis_id).order_by(FindingRow.position)
     )
-    return tuple(_settled(row) for row in rows)
+    return tuple(settled_finding(row) for row in rows)
 
 
 def load_suppressions(session: Session, analysis_id: str) -> tuple[Suppression, ...]:
@@ -120,7 +120,8 @@ def _columns(item: SettledFinding) -> dict[str, object]:
     }
 
 
-def _settled(row: FindingRow) -> SettledFinding:
+def settled_finding(row: FindingRow) -> SettledFinding:
+    """A row as the value that settling, gates and reports work on."""
     finding = Finding(
         fingerprint=row.fingerprint,
         rule=row.rule,

@@ -36,7 +36,7 @@ from services.reports.document import (
 from services.reports.missing import missing_packages
 
 # What the source rules out, and what importing or running it shows to be nothing that could be differentiated.
-_NOT_ELIGIBLE = frozenset({*eligibility.REASONS, "no differentiable output", "not a target after all"})
+NOT_ELIGIBLE = frozenset({*eligibility.REASONS, "no differentiable output", "not a target after all"})
 # Where a rule is explained when no server is at hand: the page generated from the same docstring.
 _DOCUMENTATION = "docs/rules"
 
@@ -62,9 +62,9 @@ def build_report(
     public_url: str | None = None,
 ) -> Report:
     """The whole report. `public_url` is that of the server, or None for a run without one."""
-    finding_infos = [_finding(settled, public_url) for settled in findings]
+    finding_infos = [finding_info(settled, public_url) for settled in findings]
     suppressions = [_suppression(suppression) for suppression in suppressed]
-    target_infos = [_target(target) for target in targets]
+    target_infos = [target_info(target) for target in targets]
     return Report(
         tool=tool,
         analysis=analysis,
@@ -87,8 +87,8 @@ def summarise(findings: Iterable[FindingInfo], targets: Sequence[TargetInfo], *,
 
     What can have no gradient, by its source or as the probe found out, is counted apart and not held against the rate.
     """
-    apart = Counter(target.not_run_reason for target in targets if target.not_run_reason in _NOT_ELIGIBLE)
-    counted = [target for target in targets if target.not_run_reason not in _NOT_ELIGIBLE]
+    apart = Counter(target.not_run_reason for target in targets if target.not_run_reason in NOT_ELIGIBLE)
+    counted = [target for target in targets if target.not_run_reason not in NOT_ELIGIBLE]
     ran = [target for target in counted if target.not_run_reason is None and target.checks]
     return Summary(
         findings=dict(Counter(finding.severity for finding in findings)),
@@ -109,7 +109,8 @@ def summarise(findings: Iterable[FindingInfo], targets: Sequence[TargetInfo], *,
     )
 
 
-def _finding(settled: SettledFinding, public_url: str | None) -> FindingInfo:
+def finding_info(settled: SettledFinding, public_url: str | None) -> FindingInfo:
+    """A finding as reports know it."""
     finding = settled.finding
     return FindingInfo(
         fingerprint=finding.fingerprint,
@@ -184,7 +185,8 @@ def _suppression(suppression: Suppression) -> SuppressionInfo:
     )
 
 
-def _target(target: TargetResult) -> TargetInfo:
+def target_info(target: TargetResult) -> TargetInfo:
+    """A target as reports know it."""
     declaration = target.declaration
     reason, detail = target.not_run_reason, target.not_run_detail
     if reason is None and declaration.why_not and target.harness is None and not target.checks:

@@ -33,7 +33,7 @@ class Slice(Generic[T]):
 def take(items: Sequence[T], wanted: Callable[[T], bool], *, cursor: str | None, limit: int) -> Slice[T]:
     """The next `limit` wanted items behind the cursor. Raises `CursorError`."""
     taken: list[tuple[int, T]] = []
-    for position in range(_position(cursor), len(items)):
+    for position in range(position_of(cursor), len(items)):
         if wanted(items[position]):
             if len(taken) == limit:
                 return Slice(tuple(item for _, item in taken), str(taken[-1][0] + 1))
@@ -41,7 +41,8 @@ def take(items: Sequence[T], wanted: Callable[[T], bool], *, cursor: str | None,
     return Slice(tuple(item for _, item in taken), None)
 
 
-def _position(cursor: str | None) -> int:
+def position_of(cursor: str | None) -> int:
+    """The position that a cursor stands for; 0 without one. Raises `CursorError`."""
     if cursor is None:
         return 0
     # Nine digits are more than any report has, and far from where a number becomes expensive to read.

@@ -1,1 +1,1 @@
-"""Triage: what a team has decided about a finding, remembered for as long as its fingerprint comes back."""
+"""What a team decided about findings, and what became of them over the analyses of a project."""
