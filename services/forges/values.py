@@ -188,12 +188,16 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class ReviewComment:
-    """A comment to be put at lines of the new side; `start_line` is None for a single line."""
+    """A comment to be put at lines of the new side; `start_line` is None for a single line.
+
+    `previous_path` is that of a file that was renamed.
+    """
 
     path: str
     line: int
     body: str
     start_line: int | None = None
+    previous_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import httpx
@@ -24,14 +23,12 @@ from services.forges.errors import (
     RateLimitedError,
 )
 from services.forges.github.models import GraphqlError
+from services.forges.limits import moment, retry_after, until_reset
 from services.forges.transport import Answer, clean, strings
 
 _FORBIDDEN: Final = 403
 _TOO_MANY: Final = 429
 _GONE: Final = frozenset({404, 410})
-# A second more than GitHub says: its clock and ours are not the same.
-_MARGIN: Final = timedelta(seconds=1)
-_LONGEST_WAIT: Final = timedelta(hours=2)
 _SECONDARY_WORDS: Final = ("secondary rate limit", "abuse detection", "submitted too quickly")
 
 
@@ -86,29 +83,12 @@ def _until(headers: httpx.Headers, now: datetime, patience: timedelta) -> tuple[
         return after, True
     if not _is_used_up(headers):
         return now + patience, True
-    reset = _moment(headers.get("x-ratelimit-reset", ""))
-    return min(max(reset or now + patience, now), now + _LONGEST_WAIT) + _MARGIN, False
+    return until_reset(moment(headers.get("x-ratelimit-reset", "")), now, patience), False
 
 
 def _is_used_up(headers: httpx.Headers) -> bool:
     remaining: str = headers.get("x-ratelimit-remaining", "")
     return remaining.strip() == "0"
-
-
-def retry_after(headers: httpx.Headers, now: datetime) -> datetime | None:
-    """When `Retry-After` lets us come again: a number of seconds or a date, two hours at most; None without one."""
-    value = headers.get("retry-after", "").strip()
-    if not value:
-        return None
-    if value.isascii() and value.isdigit():
-        return now + min(timedelta(seconds=int(value[:9])), _LONGEST_WAIT) + _MARGIN
-    try:
-        until = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return min(max(until, now), now + _LONGEST_WAIT) + _MARGIN
 
 
 def problems(answer: Answer) -> tuple[str, ...]:
@@ -142,13 +122,6 @@ def graphql_refusal(
     if not kinds - {""} and "something went wrong" in saying.lower():
         return ForgeUnavailableError(f"GitHub failed: {saying}", outcome_unknown=is_write)
     return ForgeRejectedError(f"GitHub refused it: {saying}", status=200, problems=strings([e.message for e in errors]))
-
-
-def _moment(value: str) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(int(value[:12]), UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _waiting(kind: str, until: datetime) -> str:
