@@ -57,9 +57,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(webhooks.router, prefix=API)
     # The address that forges are told; the one below /api/v1 is that of the documentation.
     app.include_router(webhooks.router, include_in_schema=False)
-    app.include_router(webhooks.router, prefix=API)
-    # The address that forges are told; the one below /api/v1 is that of the documentation.
-    app.include_router(webhooks.router, include_in_schema=False)
     app.include_router(operations.router)
     app.include_router(pages.router)
     problems.install(app, pages.problem_page)
