@@ -15,6 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from api import pages, problems
 from api.context import Context
 from api.documents import complete
+from api.events import Streams
 from api.middleware import BodyLimit, ErrorBoundary, RequestRate, SecurityHeaders
 from api.pages.sessions import COOKIE
 from api.presentation import API
@@ -52,6 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.context = context
+    app.state.streams = Streams(settings)
     for router in (analyses.router, results.router, documentation.router):
         app.include_router(router, prefix=API)
     app.include_router(webhooks.router, prefix=API)

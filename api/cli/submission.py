@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -24,6 +25,9 @@ Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[mis
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".py")
 # Between two events the server sends a comment every few seconds: a minute of silence is a server that is gone.
 _TIMEOUT = httpx.Timeout(30.0, read=60.0)
+# Before a stream that was refused is asked for again.
+_PAUSE_S = 2
+_LONGEST_PAUSE_S = 60
 
 
 class ServerError(SurroundingsError):
@@ -174,6 +178,8 @@ def _events(client: httpx.Client, analysis: str) -> Iterator[dict[str, Any]]:
     try:
         with client.stream("GET", f"/api/v1/analyses/{analysis}/events") as response:
             if not response.is_success:
+                after = response.headers.get("Retry-After", "")
+                time.sleep(min(int(after), _LONGEST_PAUSE_S) if after.isdigit() else _PAUSE_S)
                 return
             for line in response.iter_lines():
                 if line.startswith("data:"):

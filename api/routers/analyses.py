@@ -9,10 +9,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from api import events, examples
+from api import examples
 from api.authentication import Reader, Submitter
 from api.context import Context, ContextDependency
 from api.documents import ANALYSIS_PROBLEMS, SUBMISSION_BODY, SUBMISSION_RESPONSES, answers, problems
+from api.events import StreamsDependency
 from api.parameters import ID_PATTERN, AnalysisId
 from api.presentation import analysis_out, links_of
 from api.schemas import EXAMPLE_STATUS, AnalysisOut, Body, GitSubmission, Page, ProjectName, Submitted
@@ -86,7 +87,7 @@ def get_analysis(analysis_id: AnalysisId, context: ContextDependency, caller: Re
     responses={
         200: {
             "description": "Server-sent events: `progress` whenever something changed, `finished` at the end. "
-            "`Last-Event-ID` takes a broken stream up again.",
+            "`Last-Event-ID` takes a stream up again that was broken, or that the server ended before that.",
             "content": {
                 "text/event-stream": {
                     "schema": {"type": "string"},
@@ -98,17 +99,16 @@ def get_analysis(analysis_id: AnalysisId, context: ContextDependency, caller: Re
     },
 )
 async def watch(
-    analysis_id: AnalysisId, request: Request, context: ContextDependency, caller: Reader
+    analysis_id: AnalysisId, request: Request, context: ContextDependency, streams: StreamsDependency, caller: Reader
 ) -> StreamingResponse:
-    """Server-sent events until the analysis has ended."""
+    """Server-sent events until the analysis has ended, or the stream has lived for long enough."""
 
     async def look() -> tuple[AnalysisOut, bool]:
         view = await run_in_threadpool(context.analyses.get, caller, analysis_id)
         return analysis_out(view), view.ended
 
     await look()  # an unknown analysis is answered with a problem, not with a stream that breaks off
-    stream = events.stream(look, last_event_id=request.headers.get("last-event-id"))
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    return streams.respond(caller.owner, look, last_event_id=request.headers.get("last-event-id"))
 
 
 @router.post(

@@ -7,6 +7,8 @@ import json
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import httpx
@@ -18,8 +20,9 @@ from services.analyses.service import AnalysisService
 from services.database import Database
 from services.settings import Settings
 from tests.jobs.support import acting
+from tests.recovery.support import eventually
 from tests.reports.samples import check
-from tests.serving import RunningServer, Workshop, upload
+from tests.serving import RunningServer, Workshop, token, upload
 
 ANALYSES = "/api/v1/analyses"
 
@@ -102,10 +105,10 @@ def test_a_stream_taken_up_again_repeats_nothing_and_silence_is_broken_by_commen
         return analysis_out(view), view.ended
 
     async def collect(last: str | None) -> list[str]:
-        return [part async for part in stream(look, last_event_id=last, poll_s=0.001, heartbeat_s=0.002)]
+        return [part async for part in stream(look, last_event_id=last, life_s=60, poll_s=0.001, heartbeat_s=0.002)]
 
     async def first_event() -> str:
-        async for part in stream(look, last_event_id=None, poll_s=0.001):
+        async for part in stream(look, last_event_id=None, life_s=60, poll_s=0.001):
             if part.startswith("event: progress"):
                 return part.split("id: ")[1].split("\n")[0]
         raise AssertionError("the stream ended")
@@ -116,3 +119,66 @@ def test_a_stream_taken_up_again_repeats_nothing_and_silence_is_broken_by_commen
     assert parts[0].startswith("retry: ")
     assert ": still here\n\n" in parts
     assert [part.split("\n")[0] for part in parts if part.startswith("event")] == ["event: finished"]
+
+
+@contextmanager
+def opened(client: httpx.Client, link: str, headers: dict[str, str] | None = None) -> Iterator[None]:
+    """A stream that has begun, until the block ends."""
+    with client.stream("GET", link, headers=headers) as response:
+        lines = response.iter_lines()
+        assert next(lines).startswith("retry")
+        yield
+
+
+def test_streams_of_a_caller_and_of_all_are_bounded_and_a_place_is_free_when_its_client_is_gone(
+    embedded_settings: Settings,
+) -> None:
+    settings = embedded_settings.model_copy(update={"streams_of_caller": 2, "streams": 3})
+    mine, other = ({"Authorization": f"Bearer {token(settings)}"} for _ in range(2))
+    with RunningServer(settings) as server, httpx.Client(base_url=server.url, headers=mine, timeout=30) as client:
+        link = client.post(ANALYSES, files=upload()).json()["links"]["events"]
+
+        def refused(headers: dict[str, str]) -> str | None:
+            with client.stream("GET", link, headers=headers) as response:
+                if response.status_code == 200:
+                    return None
+                assert response.status_code == 429
+                assert int(response.headers["retry-after"]) > 0
+                return str(json.loads(response.read())["details"]["limit"])
+
+        with ExitStack() as held:
+            for _ in range(2):
+                held.enter_context(opened(client, link))
+            assert refused(mine) == "streams_of_caller"
+            held.enter_context(opened(client, link, other))
+            assert refused(other) == "streams"
+        eventually(lambda: server.app.state.streams.open == 0, "the places are free")
+        assert refused(mine) is None
+
+
+def test_a_stream_ends_after_a_while_and_is_taken_up_again_without_a_loss(embedded_settings: Settings) -> None:
+    settings = embedded_settings.model_copy(update={"stream_life": timedelta(milliseconds=1)})
+    headers = {"Authorization": f"Bearer {token(settings)}"}
+    with RunningServer(settings) as server, httpx.Client(base_url=server.url, headers=headers, timeout=30) as client:
+        links = client.post(ANALYSES, files=upload()).json()["links"]
+        first = client.get(links["events"]).text
+        ((event, identity, _),) = events(iter(first.splitlines()))
+        assert event == "progress"
+        assert first.endswith(": take this stream up again\nretry: 2000\n\n")
+        again = client.get(links["events"], headers={"Last-Event-ID": identity}).text
+        assert list(events(iter(again.splitlines()))) == []
+        client.post(f"{links['self']}/cancel")
+        last = client.get(links["events"], headers={"Last-Event-ID": identity}).text
+        assert [event for event, _, _ in events(iter(last.splitlines()))] == ["finished"]
+        eventually(lambda: server.app.state.streams.open == 0, "the places are free")
+
+
+def test_streams_that_are_open_hold_no_thread(embedded_settings: Settings) -> None:
+    headers = {"Authorization": f"Bearer {token(embedded_settings)}"}
+    settings = embedded_settings.model_copy(update={"streams_of_caller": 60})
+    with RunningServer(settings) as server, httpx.Client(base_url=server.url, headers=headers, timeout=30) as client:
+        link = client.post(ANALYSES, files=upload()).json()["links"]["events"]
+        with ExitStack() as held:
+            for _ in range(60):  # there are 40 threads for requests
+                held.enter_context(opened(client, link))
+            assert client.get(ANALYSES).status_code == 200
