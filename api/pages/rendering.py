@@ -27,12 +27,23 @@ def _engine() -> Environment:
 
 
 def render(
-    template: str, *, status: int = 200, visitor: Visit | None = None, section: str = "", current: str = "", **values: Any
+    template: str,
+    *,
+    status: int = 200,
+    visitor: Visit | None = None,
+    section: str = "",
+    current: str = "",
+    **values: Any,
 ) -> HTMLResponse:
     """A page. `visitor` is who is signed in; `section` is the part of the main navigation that the page belongs to,
     and `current` its own address if that is where the navigation leads.
     """
-    page = _engine().get_template(template).render(visitor=visitor, section=section, current=current, **values)
+    subject = None if visitor is None else visitor.subject
+    page = (
+        _engine()
+        .get_template(template)
+        .render(visitor=visitor, subject=subject, section=section, current=current, **values)
+    )
     # Nothing is told to other sites; but with `no-referrer`, browsers would call the origin of our own forms `null`.
     return HTMLResponse(page, status_code=status, headers={"Referrer-Policy": "same-origin"})
 

@@ -324,6 +324,7 @@ def test_without_a_session_a_page_leads_to_the_sign_in_and_back(
     window.page.get_by_label("API token").fill(token(server.settings, "read"))
     window.page.get_by_role("button", name="Sign in").click()
     window.page.wait_for_url(f"{window.base}/analyses/{identity}")
+    window.page.locator("summary", has_text="Signed in as").click()
     window.page.get_by_role("button", name="Sign out").click()
     window.page.wait_for_url(f"{window.base}/sign-in")
     window.open("/")
