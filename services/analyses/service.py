@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
-from analyzer.findings import ImportNote
 from services.accounts.access import Permission, Subject
 from services.accounts.errors import PermissionDeniedError
 from services.analyses import repository
@@ -34,6 +33,7 @@ from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
 from services.analyses.occasion import NO_OCCASION, Occasion
 from services.analyses.planning import plan_info
 from services.analyses.queueing import checks_of, static_job
+from services.analyses.rows import gate_of, imports_of, info_of, origin_of, source_of, tool_of
 from services.analyses.settlement import end_analysis, policy_of
 from services.checks.repository import count_results, load_targets
 from services.database import Database, UnitOfWork
@@ -50,22 +50,15 @@ from services.projects.filing import named_project, project_for_submission
 from services.projects.repository import project_name
 from services.reports.build import build_report
 from services.reports.document import (
-    AnalysisInfo,
-    EnvironmentInfo,
     ExampleInfo,
-    Gate,
     PlanInfo,
     Report,
     SnapshotInfo,
-    Source,
-    Tool,
 )
 from services.settings import Settings
 from services.snapshots.model import Snapshot
-from services.snapshots.model import Source as SnapshotOrigin
 from services.snapshots.repository import find_snapshot, record_snapshot
 from services.snapshots.urls import parse_git_url, resolve
-from services.version import version
 
 PAGE_LIMIT = 100
 
@@ -152,7 +145,7 @@ class AnalysisService:
             if old.snapshot_digest is not None:
                 snapshot = find_snapshot(uow.session, old.snapshot_digest)
                 assert snapshot is not None
-                source = Snapshot(snapshot.digest, snapshot.files, snapshot.lines, _origin(old))
+                source = Snapshot(snapshot.digest, snapshot.files, snapshot.lines, origin_of(old))
             else:
                 assert old.source_url is not None
                 source = GitSource(old.source_url, old.source_ref)
@@ -231,12 +224,12 @@ class AnalysisService:
             findings = load_findings(session, row.id)
             targets = load_targets(session, row.id)
             return ReportParts(
-                tool=_tool(row),
-                analysis=_info(row),
+                tool=tool_of(row),
+                analysis=info_of(row),
                 snapshot=SnapshotInfo(
-                    digest=snapshot.digest, source=_source(row), files=snapshot.files, lines=snapshot.lines
+                    digest=snapshot.digest, source=source_of(row), files=snapshot.files, lines=snapshot.lines
                 ),
-                gate=_gate(row)
+                gate=gate_of(row)
                 or evaluate(
                     findings,
                     targets,
@@ -248,7 +241,7 @@ class AnalysisService:
                 suppressed=load_suppressions(session, row.id),
                 targets=targets,
                 examples=tuple(ExampleInfo.model_validate(example) for example in row.examples),
-                imports=_imports(row),
+                imports=imports_of(row),
                 plan=self._plan(row, targets),
             )
 
@@ -365,57 +358,6 @@ def _digest(source: Snapshot | GitSource, options: AnalysisOptions, project: str
     return hashlib.sha256(body.encode()).hexdigest()
 
 
-def _source(row: AnalysisRow) -> Source:
-    return Source(kind=row.source_kind, url=row.source_url, commit=row.source_commit)
-
-
-def _origin(row: AnalysisRow) -> SnapshotOrigin:
-    return SnapshotOrigin(kind=row.source_kind, url=row.source_url, commit=row.source_commit)  # type: ignore[arg-type]
-
-
-def _gate(row: AnalysisRow) -> Gate | None:
-    return None if row.gate is None else Gate.model_validate(row.gate)
-
-
-def _imports(row: AnalysisRow) -> tuple[ImportNote, ...]:
-    stored = row.tool.get("imports", [])
-    assert isinstance(stored, list)
-    return tuple(ImportNote(**note) for note in stored)
-
-
-def _tool(row: AnalysisRow) -> Tool:
-    stored = row.tool
-    devices = stored.get("devices", [])
-    assert isinstance(devices, list)
-    torch = stored.get("torch")
-    imports = stored.get("import_torch", 0)
-    assert isinstance(imports, int)
-    environment = stored.get("environment")
-    return Tool(
-        version=version(),
-        torch=None if torch is None else str(torch),
-        devices=[str(device) for device in devices],
-        sandbox=str(stored.get("sandbox", "none")),
-        torch_imports=imports,
-        environment=None if environment is None else EnvironmentInfo.model_validate(environment),
-    )
-
-
-def _info(row: AnalysisRow) -> AnalysisInfo:
-    ended = row.finished_at
-    peak = row.tool.get("peak_memory")
-    assert peak is None or isinstance(peak, int)
-    return AnalysisInfo(
-        id=row.id,
-        created_at=row.created_at,
-        finished_at=ended,
-        status=row.status,
-        duration_s=None if ended is None else round((ended - row.created_at).total_seconds(), 3),
-        reason=row.reason,
-        peak_memory_bytes=peak,
-    )
-
-
 def _view(session: Session, row: AnalysisRow) -> AnalysisView:
     return AnalysisView(
         id=row.id,
@@ -424,14 +366,14 @@ def _view(session: Session, row: AnalysisRow) -> AnalysisView:
         project=project_name(session, row.project_id) if row.project_id else None,
         base_id=row.base_id,
         snapshot_digest=row.snapshot_digest,
-        source=_source(row),
+        source=source_of(row),
         options=AnalysisOptions.model_validate(row.options),
         created_at=row.created_at,
         started_at=row.started_at,
         static_finished_at=row.static_finished_at,
         finished_at=row.finished_at,
         progress=_progress(session, row),
-        gate=_gate(row),
+        gate=gate_of(row),
     )
 
 
