@@ -11,12 +11,16 @@ from typing import Annotated, Self
 from fastapi import Depends, Request
 
 from services.accounts import TokenService
+from services.accounts.audit import AuditService
+from services.accounts.sessions import SessionService
+from services.accounts.users import UserService
 from services.analyses.results import ResultService
 from services.analyses.service import AnalysisService
 from services.database import Database
+from services.forges.overview import PullRequestOverview
 from services.forges.receiving import Webhooks
 from services.jobs.doorbell import Doorbell
-from services.oversight import OversightService
+from services.oversight import OversightService, WorkplaceService
 from services.reports.sources import DirectorySources, NoSources, Sources
 from services.settings import Settings
 from services.snapshots import SnapshotStore
@@ -36,7 +40,12 @@ class Context:
     results: ResultService
     inbox: Inbox
     tokens: TokenService
+    users: UserService
+    sessions: SessionService
+    audit: AuditService
     oversight: OversightService
+    workplace: WorkplaceService
+    pull_requests: PullRequestOverview
     webhooks: Webhooks
 
     @classmethod
@@ -53,7 +62,12 @@ class Context:
             results=ResultService(database, settings),
             inbox=Inbox(database),
             tokens=TokenService(database, settings),
+            users=UserService(database),
+            sessions=SessionService(database, settings),
+            audit=AuditService(database),
             oversight=OversightService(database, settings),
+            workplace=WorkplaceService(database, settings),
+            pull_requests=PullRequestOverview(database),
             webhooks=Webhooks(database, settings),
         )
 

@@ -23,6 +23,8 @@ _FILES = {
     "chart.js": ("chart.js", _JAVASCRIPT),
     "uplot.js": ("vendor/uplot/uPlot.iife.min.js", _JAVASCRIPT),
     "uplot.css": ("vendor/uplot/uPlot.min.css", _CSS),
+    "team.css": ("team.css", _CSS),
+    "inbox.js": ("inbox.js", _JAVASCRIPT),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 
