@@ -49,7 +49,7 @@ class Question:
             text=self.text or None,
         )
 
-    def address(self, path: str, **changes: str) -> str:
+    def address(self, page: str, /, **changes: str) -> str:
         """The address of a page that asks this, changed as said."""
         names = {"text": "q"}
         pairs = [
@@ -58,7 +58,7 @@ class Question:
             if (value := changes.pop(key, getattr(self, key)))  # the rest, a cursor say, comes behind
         ]
         query = urlencode([*pairs, *((key, value) for key, value in changes.items() if value)])
-        return f"{path}?{query}" if query else path
+        return f"{page}?{query}" if query else page
 
     @property
     def is_narrowed(self) -> bool:

@@ -1,4 +1,4 @@
-"""The audit log of a project and of an organisation: filters, pages, and the same as a file."""
+"""The audit log as a file: CSV that a spreadsheet shows and never runs."""
 
 from __future__ import annotations
 
