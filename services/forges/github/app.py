@@ -13,6 +13,8 @@ from ssl import SSLContext
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+import httpx
+
 from services.forges.clocks import Clock, SystemClock
 from services.forges.errors import ForgeAuthenticationError, ForgeNotFoundError
 from services.forges.github.client import GithubClient
@@ -77,6 +79,8 @@ class GithubApp:
         self._lock = threading.Lock()
         self._installations: OrderedDict[str, _Installation] = OrderedDict()
         self._identity: AppAnswer | None = None
+        # Reading the authorities takes 40 ms: once, not for each client.
+        self._trust = httpx.create_ssl_context(settings.verify)
         self._transport = Transport(
             self._options(),
             credentials=AppKey(settings.app_id, settings.private_key, self._clock),
@@ -125,9 +129,7 @@ class GithubApp:
         self._transport.close()
 
     def _options(self) -> TransportOptions:
-        return TransportOptions(
-            base_url=self._settings.api_url.rstrip("/"), headers=API_HEADERS, verify=self._settings.verify
-        )
+        return TransportOptions(base_url=self._settings.api_url.rstrip("/"), headers=API_HEADERS, verify=self._trust)
 
     def _lasting(self, installation: str) -> _Installation:
         with self._lock:

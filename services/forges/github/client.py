@@ -184,7 +184,7 @@ class GithubClient:
             if pull.repository is None or pull.repository.pull is None:
                 raise ForgeNotFoundError(f"GitHub has no pull request {number} there, or we may not see it")
             threads = pull.repository.pull.threads
-            found += [self._thread(thread) for thread in threads.nodes]
+            found += [self._thread(thread) for thread in threads.nodes if thread is not None]
             if not threads.page.more:
                 return tuple(found)
             asked["after"] = threads.page.cursor
@@ -273,7 +273,7 @@ class GithubClient:
         )
 
     def _thread(self, thread: Thread) -> ReviewThread:
-        comments = tuple(self._thread_comment(comment) for comment in thread.comments.nodes)
+        comments = tuple(self._thread_comment(comment) for comment in thread.comments.nodes if comment is not None)
         return ReviewThread(
             identifier=thread.id,
             path=thread.path,

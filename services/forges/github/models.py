@@ -134,7 +134,7 @@ class ThreadComment(Lenient):
 
 class ThreadComments(Lenient):
     total: int = Field(alias="totalCount")
-    nodes: list[ThreadComment]
+    nodes: list[ThreadComment | None]
 
 
 class Thread(Lenient):
@@ -153,7 +153,7 @@ class PageInfo(Lenient):
 
 class Threads(Lenient):
     page: PageInfo = Field(alias="pageInfo")
-    nodes: list[Thread]
+    nodes: list[Thread | None]
 
 
 class ThreadsOfPull(Lenient):

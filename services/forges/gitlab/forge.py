@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from ssl import SSLContext
 from urllib.parse import urlsplit
 
+import httpx
+
 from services.forges.clocks import Clock, SystemClock
 from services.forges.errors import ForgeAuthenticationError
 from services.forges.gitlab.client import GitlabClient, whoami
@@ -62,6 +64,8 @@ class GitlabForge:
         self._kept = KeptAnswers()
         self._lock = threading.Lock()
         self._us: Person | None = None
+        # Reading the authorities takes 40 ms: once, not for each client.
+        self._trust = httpx.create_ssl_context(settings.verify)
 
     def client(self) -> GitlabClient:
         """A client; close it after use."""
@@ -81,7 +85,7 @@ class GitlabForge:
 
     def _transport(self) -> Transport:
         return Transport(
-            TransportOptions(base_url=self._settings.api_url, verify=self._settings.verify),
+            TransportOptions(base_url=self._settings.api_url, verify=self._trust),
             credentials=_FixedToken(self._settings.token),
             dialect=GitlabDialect(),
             clock=self._clock,
