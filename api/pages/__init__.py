@@ -5,7 +5,14 @@ Pages know a browser by a session cookie, which lets nobody into the API. This p
 
 from __future__ import annotations
 
+from fastapi import APIRouter
+
+from api.pages import routes, sign_in, team
 from api.pages.errors import problem_page
-from api.pages.routes import router
+
+router = APIRouter()
+router.include_router(sign_in.router)
+router.include_router(team.router)
+router.include_router(routes.router)
 
 __all__ = ["problem_page", "router"]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Form, Query, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi import APIRouter, Query, Response
 
 from analyzer.registry import all_rules
 from analyzer.registry import rule as find_rule
 from api.context import ContextDependency
 from api.downloads import report_download
-from api.errors import AuthenticationRequiredError, RouteNotFoundError
-from api.pages import sessions
+from api.errors import RouteNotFoundError
 from api.pages.assets import assets
 from api.pages.rendering import render
-from api.pages.sessions import FormSender, Visitor
+from api.pages.sessions import Visitor
 from api.parameters import ID_PATTERN, AnalysisId
 from services.analyses.errors import ReportUnavailableError
 from services.checks.documentation import all_checks
@@ -94,50 +91,6 @@ def check_page(name: str) -> Response:
     return render("check.html", check=check)
 
 
-@router.get("/sign-in")
-def sign_in_page(goal: Annotated[str, Query(alias="next", max_length=500)] = "/") -> Response:
-    """The form that takes a token."""
-    return render("sign_in.html", goal=_local(goal), problem=None)
-
-
-@router.post("/sign-in")
-def sign_in(
-    request: Request,
-    context: ContextDependency,
-    token: Annotated[str, Form(max_length=500)] = "",
-    goal: Annotated[str, Form(alias="next", max_length=500)] = "/",
-) -> Response:
-    """Start a session for the owner of a token."""
-    sessions.require_same_site(request)
-    owner = context.tokens.authenticate(token.strip())
-    if owner is None:
-        problem = "This token is unknown, expired or revoked."
-        return render("sign_in.html", status=401, goal=_local(goal), problem=problem)
-    response = RedirectResponse(_local(goal), status_code=303)
-    sessions.begin(response, context.settings, owner)
-    return response
-
-
-@router.get("/sign-in/{code}")
-def follow_sign_in_link(code: str, context: ContextDependency) -> Response:
-    """Start a session by a link of `gradproof serve`."""
-    try:
-        owner = sessions.follow_link(context, code)
-    except AuthenticationRequiredError as error:
-        return render("sign_in.html", status=401, goal="/", problem=f"{error.message}.".capitalize())
-    response = RedirectResponse("/", status_code=303)
-    sessions.begin(response, context.settings, owner)
-    return response
-
-
-@router.post("/sign-out")
-def sign_out(_: FormSender) -> Response:
-    """End the session."""
-    response = RedirectResponse("/sign-in", status_code=303)
-    sessions.end(response)
-    return response
-
-
 @router.get("/static/{name}")
 def static(name: str) -> Response:
     """A packaged file."""
@@ -152,12 +105,3 @@ def favicon() -> Response:
     """The icon, for browsers that ask without having read a page."""
     icon = assets()["icon.svg"]
     return Response(icon.body, media_type=icon.media_type, headers={"Cache-Control": _KEPT})
-
-
-def _local(address: str) -> str:
-    """A path of our own, so that signing in never leads to another site."""
-    parts = urlsplit(address)
-    harmless = (
-        address.startswith("/") and not address.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
-    )
-    return address if harmless and "\\" not in address and address.isprintable() else "/"

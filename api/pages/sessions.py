@@ -1,9 +1,8 @@
-"""Sessions of browsers: a signed cookie that names an API token, and a signed link to get one without typing.
+"""How a browser holds a session: a cookie, a text in every form, and a signed link to get in without typing.
 
-The cookie holds no token, only the id of one and the moment it ends, under a MAC; revoking the token ends its sessions.
-It is not readable for scripts, comes along on links to us but on no request that another site makes, and opens pages
-only: the API never looks at it. A sign-in link carries the same under another label and is good for ten minutes, which
-`gradproof serve` prints so that the first visit needs no token.
+The cookie is not readable for scripts, comes along on links to us but on no request that another site makes, and opens
+pages only: the API never looks at it. What it means is kept by `services.accounts.sessions`. A sign-in link names a
+token under a MAC and is good for ten minutes; `gradproof serve` prints one so that the first visit needs no token.
 """
 
 from __future__ import annotations
@@ -19,50 +18,37 @@ from fastapi import Cookie, Depends, Request, Response
 from api.context import Context, ContextDependency
 from api.errors import AuthenticationRequiredError, ForeignFormError
 from services.accounts import Permission, Subject, TokenService, signing_key
+from services.accounts.sessions import LONGEST
 from services.database import Database
 from services.settings import Settings
 
 COOKIE: Final = "gradproof_session"
-SESSION_S: Final = 12 * 3600
 LINK_S: Final = 600
 FORM_FIELD: Final = "csrf"
 FORM_HEADER: Final = "X-CSRF-Token"
 
 
-def _sign(settings: Settings, label: str, text: str) -> str:
-    return hmac.new(signing_key(settings), f"{label}\0{text}".encode(), hashlib.sha256).hexdigest()
-
-
-def _issue(settings: Settings, label: str, token_id: str, seconds: int) -> str:
-    text = f"{token_id}.{int(time.time()) + seconds}"
-    return f"{text}.{_sign(settings, label, text)}"
-
-
-def _verify(settings: Settings, label: str, value: str) -> str | None:
-    """The id of the token that a signed value names; None if it is forged, damaged, or over."""
-    text, _, signature = value.rpartition(".")
-    token_id, _, until = text.partition(".")
-    expected = _sign(settings, label, text)
-    if not hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode()):
-        return None
-    return token_id if until.isdigit() and int(until) > time.time() else None
+def _sign(settings: Settings, text: str) -> str:
+    return hmac.new(signing_key(settings), f"link\0{text}".encode(), hashlib.sha256).hexdigest()
 
 
 def sign_in_link(settings: Settings, token_id: str) -> str:
     """An address that signs a browser in, good for ten minutes."""
-    return f"{settings.public_url.rstrip('/')}/sign-in/{_issue(settings, 'link', token_id, LINK_S)}"
+    text = f"{token_id}.{int(time.time()) + LINK_S}"
+    return f"{settings.public_url.rstrip('/')}/sign-in/{text}.{_sign(settings, text)}"
 
 
 def console_link(settings: Settings) -> str | None:
-    """A sign-in link for whoever starts the service on a machine of their own; None if nobody holds a usable token.
+    """A sign-in link for whoever starts the service on a machine of their own; None if nobody holds a usable token of
+    the installation.
 
     It opens the pages and nothing else. Who can start the service owns its data directory anyway.
     """
     database = Database.open(settings, lambda _queue: None)
     try:
         tokens = TokenService(database, settings)
-        usable = (token.id for token in tokens.list() if tokens.find(token.id) is not None)
-        token_id = next(usable, None)
+        subjects = (tokens.find(token.id) for token in tokens.newest())
+        token_id = next((found.id for found in subjects if found and found.everywhere and not found.user_id), None)
     finally:
         database.close()
     return None if token_id is None else sign_in_link(settings, token_id)
@@ -70,8 +56,10 @@ def console_link(settings: Settings) -> str | None:
 
 def follow_link(context: Context, code: str) -> Subject:
     """Who a sign-in link is for. Raises `AuthenticationRequiredError`."""
-    token_id = _verify(context.settings, "link", code)
-    if token_id is None:
+    text, _, signature = code.rpartition(".")
+    token_id, _, until = text.partition(".")
+    genuine = hmac.compare_digest(signature.encode("utf-8", "replace"), _sign(context.settings, text).encode())
+    if not genuine or not until.isdigit() or int(until) <= time.time():
         raise AuthenticationRequiredError("this sign-in link is over or damaged")
     subject = context.tokens.find(token_id)
     if subject is None:
@@ -79,22 +67,31 @@ def follow_link(context: Context, code: str) -> Subject:
     return subject
 
 
-def begin(response: Response, settings: Settings, subject: Subject) -> None:
-    """Start a session."""
+def begin(request: Request, response: Response, context: Context, subject: Subject, *, how: str) -> None:
+    """Start a session; one that the browser had is ended, so that none is ever taken over."""
+    before = context.sessions.find(request.cookies.get(COOKIE, ""))
+    if before is not None:
+        context.sessions.end(before.subject, before.id)
+    text = context.sessions.begin(subject, agent=request.headers.get("user-agent", ""), how=how)
     response.set_cookie(
         COOKIE,
-        _issue(settings, "session", subject.id, SESSION_S),
-        max_age=SESSION_S,
+        text,
+        max_age=int(LONGEST.total_seconds()),
         httponly=True,
-        secure=settings.public_url.startswith("https://"),
+        secure=is_https(context.settings),
         samesite="lax",
         path="/",
     )
 
 
-def end(response: Response) -> None:
-    """End a session."""
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax")
+def forget(response: Response, settings: Settings) -> None:
+    """Take the cookie back; the session itself is ended by `services.accounts.sessions`."""
+    response.delete_cookie(COOKIE, path="/", httponly=True, secure=is_https(settings), samesite="lax")
+
+
+def is_https(settings: Settings) -> bool:
+    """Whether people reach the pages over https."""
+    return settings.public_url.startswith("https://")
 
 
 def require_same_site(request: Request) -> None:
@@ -119,25 +116,37 @@ class Visit:
 
     subject: Subject
     csrf: str
+    session_id: str
+
+
+def visit_of(context: Context, cookie: str | None) -> Visit | None:
+    """Who the browser with this cookie is; None for nobody."""
+    session = None if cookie is None else context.sessions.find(cookie)
+    if session is None or Permission.READ not in session.subject.permissions:
+        return None
+    return Visit(session.subject, session.form_key, session.id)
 
 
 def _visitor(context: ContextDependency, session: Annotated[str | None, Cookie(alias=COOKIE)] = None) -> Visit:
-    token_id = None if session is None else _verify(context.settings, "session", session)
-    subject = None if token_id is None else context.tokens.find(token_id)
-    if subject is None or session is None or Permission.READ not in subject.permissions:
+    visit = visit_of(context, session)
+    if visit is None:
         raise AuthenticationRequiredError("sign in to see this page")
-    return Visit(subject, _sign(context.settings, "form", session))
+    return visit
 
 
 Visitor = Annotated[Visit, Depends(_visitor)]
 
 
-async def _form_sender(request: Request, visit: Visitor) -> Visit:
-    """The visitor who sent a form of a page of ours. Raises `ForeignFormError`."""
+async def require_own_form(request: Request, visit: Visit) -> None:
+    """Refuse a form that is not of a page of this session. Raises `ForeignFormError`."""
     require_same_site(request)
     sent = (await request.form()).get(FORM_FIELD) or request.headers.get(FORM_HEADER, "")
     if not isinstance(sent, str) or not hmac.compare_digest(sent.encode("utf-8", "replace"), visit.csrf.encode()):
         raise ForeignFormError("this form is not of your session: reload its page and send it again")
+
+
+async def _form_sender(request: Request, visit: Visitor) -> Visit:
+    await require_own_form(request, visit)
     return visit
 
 

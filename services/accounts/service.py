@@ -131,7 +131,7 @@ class TokenService:
             uow.session.flush()
             return _info(row)
 
-    def list(self) -> tuple[TokenInfo, ...]:
+    def newest(self) -> tuple[TokenInfo, ...]:
         """The newest tokens, without their texts."""
         with self._database.reading() as session:
             return tuple(_info(row) for row in repository.newest_tokens(session, LISTED))

@@ -122,10 +122,10 @@ def test_the_last_use_is_noted(tokens: TokenService) -> None:
     created = tokens.create("ci", ["read"])
     assert created.info.last_used_at is None
     tokens.authenticate(created.text)
-    first = tokens.list()[0].last_used_at
+    first = tokens.newest()[0].last_used_at
     assert first is not None
     tokens.authenticate(created.text)
-    assert tokens.list()[0].last_used_at == first
+    assert tokens.newest()[0].last_used_at == first
 
 
 def test_a_key_is_made_once_and_is_for_its_owner_only(tmp_path: Path) -> None:
