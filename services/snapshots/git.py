@@ -11,10 +11,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Final
 
 from services.settings import Settings
@@ -35,6 +36,7 @@ from services.snapshots.urls import GitUrl, ResolvedUrl, Resolver, parse_git_url
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_REF: Final = 255
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 # What `git check-ref-format` refuses, and a leading `-`.
 _BAD_REF: Final = re.compile(r"^[-/]|[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(?:^|/)\.|\.lock(?:/|$)|[/.]$|^@$")
 _FILE_MODES: Final = frozenset({b"100644", b"100755", b"100664"})
@@ -60,18 +62,21 @@ def fetch(
     limits: Limits = DEFAULT_LIMITS,
     resolver: Resolver | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> tuple[SourceTree, str]:
     """The tree of one commit, and the commit's full name.
 
     `ref` is a branch, a tag, a full ref name (`refs/pull/7/head`), a full commit name, or None for the default
     branch; a branch is preferred to a tag of the same name. `resolver` maps host and port to addresses (default: the
     system's). `cancelled` is asked five times a second whether to stop, which raises `GitCancelledError` and leaves
-    nothing behind. Raises a kind of `GitError`; `TooManyFilesError`, `TreeTooLargeError`, `PythonFileTooLargeError` or
-    `EmptyTreeError` for the commit's content; `GitUnavailableError` when this machine can't fetch at all.
+    nothing behind. `headers` are sent along, to this host alone: the credential for a repository that is not public;
+    they get into no argument, message or log. Raises a kind of `GitError`; `TooManyFilesError`, `TreeTooLargeError`,
+    `PythonFileTooLargeError` or `EmptyTreeError` for the commit's content; `GitUnavailableError` when this machine
+    can't fetch at all.
     """
     wanted = _check_ref(ref)
     resolved = resolve(parse_git_url(url, settings), settings, resolver)
-    with _workplace(settings, resolved, limits, cancelled) as process:
+    with _workplace(settings, resolved, limits, cancelled, headers) as process:
         address, commit = _find(process, resolved.url, wanted)
         repository = _Repository(process, commit)
         repository.fetch(address)
@@ -93,7 +98,11 @@ def _check_ref(ref: str | None) -> str | None:
 
 @contextmanager
 def _workplace(
-    settings: Settings, resolved: ResolvedUrl, limits: Limits, cancelled: Callable[[], bool]
+    settings: Settings,
+    resolved: ResolvedUrl,
+    limits: Limits,
+    cancelled: Callable[[], bool],
+    headers: Mapping[str, str],
 ) -> Iterator[GitProcess]:
     """A directory of git's own, owned by the uid that git runs as."""
     # Below the uids of the sandboxes: a fetch and a sandboxed job never share one.
@@ -110,9 +119,32 @@ def _workplace(
             authority.chmod(0o444)
             options += ["-c", f"http.sslCAInfo={authority}"]
         seconds = settings.git_wall.total_seconds()
-        yield GitProcess(directory, uid, Deadline(seconds), seconds, limits.total, tuple(options), cancelled)
+        yield GitProcess(
+            directory,
+            uid,
+            Deadline(seconds),
+            seconds,
+            limits.total,
+            tuple(options),
+            cancelled,
+            _sent_to(resolved.url, headers),
+        )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _sent_to(url: GitUrl, headers: Mapping[str, str]) -> dict[str, str]:
+    """Configuration in the environment that makes git send headers to one host."""
+    origin = str(replace(url, path="/"))
+    sent = {"GIT_CONFIG_COUNT": str(len(headers))} if headers else {}
+    for number, (name, value) in enumerate(headers.items()):
+        if not (name + value).isprintable():
+            raise ValueError("a header has a character that would end it")
+        sent |= {
+            f"GIT_CONFIG_KEY_{number}": f"http.{origin}.extraHeader",
+            f"GIT_CONFIG_VALUE_{number}": f"{name}: {value}",
+        }
+    return sent
 
 
 def _hand_over(directory: Path, uid: int) -> None:

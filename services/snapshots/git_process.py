@@ -1,9 +1,9 @@
 """Runs git so that neither the repository, the server nor the machine's configuration can make it do anything else.
 
 Every command gets an empty environment, no configuration but ours, no protocol but https, no redirects, no
-credentials, no hooks, no file-system monitor, a process group of its own that is killed at the deadline, and limits on
-memory and on what it may write; with root's rights in hand, it runs under a uid without any. This module must not
-know what is fetched.
+credentials but those handed in, no hooks, no file-system monitor, a process group of its own that is killed at the
+deadline, and limits on memory and on what it may write; with root's rights in hand, it runs under a uid without any.
+This module must not know what is fetched.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Final
@@ -133,7 +133,8 @@ _CAUSES: Final[tuple[tuple[re.Pattern[str], type[GitError], str], ...]] = (
 class GitProcess:
     """Where and as whom git runs. `uid` is None without root's rights: then it runs as we do.
 
-    `cancelled` is asked five times a second whether nobody waits for the fetch any more.
+    `cancelled` is asked five times a second whether nobody waits for the fetch any more. `secrets` are variables of
+    git's environment, where no other uid reads them: arguments are shown to everybody, and so are messages.
     """
 
     directory: Path
@@ -143,6 +144,7 @@ class GitProcess:
     max_bytes: int
     options: tuple[str, ...] = ()
     cancelled: Callable[[], bool] = lambda: False
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def require_wanted(self) -> None:
         """Raise `GitCancelledError` if nobody waits for the fetch any more."""
@@ -190,7 +192,12 @@ class GitProcess:
         return subprocess.Popen(
             command,
             cwd=self.directory,
-            env={**_ENVIRONMENT, "TMPDIR": str(self.directory), "GIT_CEILING_DIRECTORIES": str(self.directory)},
+            env={
+                **_ENVIRONMENT,
+                **self.secrets,
+                "TMPDIR": str(self.directory),
+                "GIT_CEILING_DIRECTORIES": str(self.directory),
+            },
             stdin=stdin or subprocess.DEVNULL,
             stdout=output,
             stderr=errors,

@@ -23,7 +23,10 @@ HOST_NAME = "forge.example"
 
 @dataclass
 class GitServer:
-    """A running server. `root` holds the repositories; `requests` are the paths asked for, in order."""
+    """A running server. `root` holds the repositories; `requests` are the paths asked for, in order.
+
+    `private` are first parts of paths that ask for this `Authorization`.
+    """
 
     root: Path
     port: int
@@ -32,6 +35,7 @@ class GitServer:
     redirects: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
     stalled: set[str] = field(default_factory=set)
+    private: dict[str, str] = field(default_factory=dict)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def url(self, repository: str, host: str = "127.0.0.1") -> str:
@@ -66,6 +70,8 @@ class _Handler(BaseHTTPRequestHandler):
         if top in self.git.stalled:
             self.git.stopping.wait()
             self.close_connection = True
+        elif self.headers.get("Authorization") != self.git.private.get(top, self.headers.get("Authorization")):
+            self._plain(401, {"WWW-Authenticate": 'Basic realm="git"'})
         elif top in self.git.redirects:
             self._plain(302, {"Location": self.git.redirects[top] + self.path.removeprefix(f"/{top}")})
         elif top in self.git.statuses:

@@ -352,6 +352,32 @@ def test_a_commit_with_too_much_in_it_is_refused(server: GitServer, settings: Se
         fetch(url, None, settings, limits=replace(DEFAULT_LIMITS, members=20))
 
 
+def test_a_private_repository_is_fetched_with_a_credential_that_nobody_sees(
+    server: GitServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Repository(server.root, "private").commit(FILES)
+    secret = "Basic eC1hY2Nlc3MtdG9rZW46c2VjcmV0"
+    server.private["private.git"] = secret
+    commands: list[str] = []
+    start = subprocess.Popen
+
+    def noting(command: list[str], **rest: object) -> object:
+        commands.extend(command)
+        return start(command, **rest)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "Popen", noting)
+    with pytest.raises(GitAccessError):
+        fetch(server.url("private.git"), None, settings)
+    tree, _ = fetch(server.url("private.git"), None, settings, headers={"Authorization": secret})
+    with tree:
+        assert tree.source.url == server.url("private.git")
+    with pytest.raises(GitAccessError) as refused:
+        fetch(server.url("private.git"), None, settings, headers={"Authorization": secret + "A"})
+    assert secret not in str(refused.value.details)
+    assert commands
+    assert not any("eC1hY2Nlc3M" in word for word in commands)
+
+
 def test_a_repository_that_is_not_there_or_not_public_is_called_so(server: GitServer, settings: Settings) -> None:
     server.statuses |= {"private.git": 401, "forbidden.git": 403}
     for name in ("absent.git", "private.git", "forbidden.git"):
