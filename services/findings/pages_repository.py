@@ -55,7 +55,7 @@ def page_of_findings(
     limit = max(1, min(limit, PAGE_LIMIT))
     rows = session.scalars(
         select(FindingRow)
-        .where(FindingRow.analysis_id == analysis_id, FindingRow.position >= position_of(cursor), *_conditions(wanted))
+        .where(FindingRow.analysis_id == analysis_id, FindingRow.position >= position_of(cursor), *conditions(wanted))
         .order_by(FindingRow.position)
         .limit(limit + 1)
     ).all()
@@ -89,7 +89,8 @@ def number_of_suppressed(session: Session, analysis_id: str) -> int:
     return session.scalar(counted) or 0
 
 
-def _conditions(wanted: FindingSelection) -> Iterator[ColumnElement[bool]]:
+def conditions(wanted: FindingSelection) -> Iterator[ColumnElement[bool]]:
+    """What a row has to fulfil to be wanted."""
     row = FindingRow
     if wanted.rule is not None:
         yield or_(row.name == wanted.rule, row.rule.startswith(wanted.rule, autoescape=True))

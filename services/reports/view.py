@@ -15,7 +15,7 @@ from typing import Final
 
 from analyzer.findings import Region
 from services.reports import harnesses
-from services.reports.document import CheckInfo, CheckVerdict, FindingInfo, Report, TargetInfo
+from services.reports.document import CheckInfo, CheckVerdict, FindingInfo, Harness, Report, TargetInfo
 from services.reports.environment import environment_facts
 from services.reports.gradient_evidence import GradientEvidence, gradient_evidence
 from services.reports.harnesses import Examples, NotRun
@@ -27,6 +27,8 @@ from services.reports.sources import Sources, excerpt, line_region, shown_region
 _MOST_CELLS = 12_288
 # A graph of a hundred boxes is 60 kB of SVG: thirty of them make a page 2 MB longer.
 _MOST_BOXES: Final = 3_000
+# What a report tells of a finding in words of its own: its numbers, its fix, the checks that speak of it.
+_TOLD_OTHERWISE: Final = frozenset({"numbers", "fix", "checks"})
 _GRAVITY: Final[tuple[CheckVerdict, ...]] = ("fail", "error", "inconclusive", "pass", "skipped")
 
 
@@ -106,10 +108,14 @@ def view(report: Report, sources: Sources) -> ReportView:
     """The report prepared for a template."""
     columns = tuple(dict.fromkeys(check.check for target in report.targets for check in target.checks))
     ordered = sorted(report.findings, key=_order)
-    findings = [_finding(number, finding, report, sources) for number, finding in enumerate(ordered, start=1)]
+    findings = [
+        finding_view(finding, harnesses.harness_of(report, finding), sources, anchor=f"finding-{number}")
+        for number, finding in enumerate(ordered, start=1)
+    ]
     pictures = _Pictures(_MOST_CELLS, _MOST_BOXES, _found(findings, report))
     targets = [
-        _target(number, target, columns, sources, pictures) for number, target in enumerate(report.targets, start=1)
+        _target(f"target-{number}", target, columns, sources, pictures)
+        for number, target in enumerate(report.targets, start=1)
     ]
     counts = Counter(target.harness.grade for target in report.targets if target.harness is not None and target.checks)
     return ReportView(
@@ -130,15 +136,23 @@ def _order(finding: FindingInfo) -> tuple[str, int, int, int]:
     return finding.path, finding.cell or 0, finding.start_line, finding.start_column
 
 
-def _finding(number: int, finding: FindingInfo, report: Report, sources: Sources) -> FindingView:
-    harness = harnesses.harness_of(report, finding)
+def finding_view(
+    finding: FindingInfo, harness: Harness | None, sources: Sources, *, anchor: str = "finding", context: int = 1
+) -> FindingView:
+    """One finding, with `context` lines quoted around its place. `harness` is what its verdict rests on."""
     return FindingView(
         info=finding,
-        anchor=f"finding-{number}",
-        lines=_marked(sources, shown_region(sources, finding)),
-        evidence=_rows({key: value for key, value in finding.evidence.items() if key != "numbers"}),
+        anchor=anchor,
+        lines=marked_lines(sources, shown_region(sources, finding), context=context),
+        evidence=_rows({key: value for key, value in finding.evidence.items() if key not in _TOLD_OTHERWISE}),
         grade=harnesses.grade_sentence(harness) if harness is not None else "",
     )
+
+
+def target_view(target: TargetInfo, sources: Sources, found: Sequence[Found]) -> TargetView:
+    """One target with all its pictures; `found` is what its graph is coloured by."""
+    columns = tuple(dict.fromkeys(check.check for check in target.checks))
+    return _target("target", target, columns, sources, _Pictures(_MOST_CELLS, _MOST_BOXES, found))
 
 
 class _Pictures:
@@ -178,15 +192,15 @@ def _found(findings: Sequence[FindingView], report: Report) -> list[Found]:
 
 
 def _target(
-    number: int, target: TargetInfo, columns: Sequence[str], sources: Sources, pictures: _Pictures
+    anchor: str, target: TargetInfo, columns: Sequence[str], sources: Sources, pictures: _Pictures
 ) -> TargetView:
     checks = tuple(
-        _check(f"target-{number}-check-{position}", target, check, sources, pictures)
+        _check(f"{anchor}-check-{position}", target, check, sources, pictures)
         for position, check in enumerate(target.checks, start=1)
     )
     return TargetView(
         info=target,
-        anchor=f"target-{number}",
+        anchor=anchor,
         # What somebody has to look at comes first, what was not even asked last.
         checks=tuple(sorted(checks, key=lambda check: _GRAVITY.index(check.info.verdict))),
         cells=tuple(tuple(check for check in checks if check.info.check == column) for column in columns),
@@ -206,7 +220,7 @@ def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources, 
         anchor=anchor,
         path=path,
         line=line,
-        lines=_marked(sources, line_region(sources, path, line)) if check.verdict == "fail" else (),
+        lines=marked_lines(sources, line_region(sources, path, line)) if check.verdict == "fail" else (),
         numbers=_rows(check.diagnosis.numbers) if check.diagnosis else (),
         facts=told.facts(),
         picture=pictures.draw(told, anchor),
@@ -215,9 +229,10 @@ def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources, 
     )
 
 
-def _marked(sources: Sources, region: Region) -> tuple[MarkedLine, ...]:
+def marked_lines(sources: Sources, region: Region, *, context: int = 1, most: int = 8) -> tuple[MarkedLine, ...]:
+    """The lines around a place, at most `most` of the place itself, cut at what is to be marked."""
     marked = []
-    for line in excerpt(sources, region):
+    for line in excerpt(sources, region, context=context, most=most):
         begin, end = line.mark or (len(line.text), len(line.text))
         marked.append(MarkedLine(line.number, line.text[:begin], line.text[begin:end], line.text[end:]))
     return tuple(marked)
