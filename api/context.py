@@ -14,6 +14,7 @@ from services.accounts import TokenService
 from services.accounts.audit import AuditService
 from services.accounts.sessions import SessionService
 from services.accounts.users import UserService
+from services.analyses.about import AboutService
 from services.analyses.results import ResultService
 from services.analyses.service import AnalysisService
 from services.database import Database
@@ -38,6 +39,7 @@ class Context:
     store: SnapshotStore
     analyses: AnalysisService
     results: ResultService
+    about: AboutService
     inbox: Inbox
     tokens: TokenService
     users: UserService
@@ -60,6 +62,7 @@ class Context:
             store=SnapshotStore(settings.snapshot_dir),
             analyses=AnalysisService(database, settings),
             results=ResultService(database, settings),
+            about=AboutService(database, settings),
             inbox=Inbox(database),
             tokens=TokenService(database, settings),
             users=UserService(database),

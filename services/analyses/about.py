@@ -10,7 +10,7 @@ from typing import Final
 
 from sqlalchemy.orm import Session
 
-from services.accounts.access import Subject
+from services.accounts.access import Permission, Subject
 from services.analyses import particulars_repository, repository
 from services.analyses.errors import AnalysisNotFoundError, ReportUnavailableError
 from services.analyses.model import AnalysisOptions
@@ -81,6 +81,11 @@ class AboutService:
         """The checks that said nothing, grouped by the reason that they gave, at most a hundred groups."""
         with self._database.reading() as session:
             return particulars_repository.unsaid_checks(session, _found(session, subject, analysis_id).id)
+
+    def may(self, subject: Subject, analysis_id: str, permission: Permission) -> bool:
+        """Whether the subject may do this with an analysis that it can read: what a page offers goes by that."""
+        with self._database.reading() as session:
+            return repository.find_visible(session, subject, analysis_id, permission) is not None
 
     def neighbours(
         self, subject: Subject, analysis_id: str, fingerprint: str, wanted: FindingSelection = _ANY

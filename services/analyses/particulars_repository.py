@@ -53,7 +53,7 @@ def not_run_groups(session: Session, analysis_id: str) -> tuple[NotRunGroup, ...
         )
     )
     first = {row.position: target_info(target_result(row, ())) for row in rows}
-    return tuple(NotRunGroup(reason, number, first[position]) for reason, number, position in groups)
+    return tuple(NotRunGroup(str(reason), number, first[position]) for reason, number, position in groups)
 
 
 def missing_sentences(session: Session, analysis_id: str) -> dict[str, int]:
