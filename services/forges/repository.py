@@ -549,3 +549,115 @@ def has_main_analysis(session: Session, project_id: str, sha: str) -> bool:
         .limit(1)
     )
     return found is not None
+
+
+def analysis_of_commit(session: Session, project_id: str, sha: str) -> str | None:
+    """The newest analysis of a commit in a project that others may be compared with: settled, or under way."""
+    return session.scalar(
+        select(AnalysisRow.id)
+        .where(
+            AnalysisRow.project_id == project_id,
+            AnalysisRow.purpose.in_((Purpose.MAIN, Purpose.BASE)),
+            or_(AnalysisRow.source_commit == sha, AnalysisRow.source_ref == sha),
+            AnalysisRow.status.not_in(("failed", "cancelled")),
+        )
+        .order_by(AnalysisRow.id.desc())
+        .limit(1)
+    )
+
+
+# ---------------------------------------------------------------------------------------------- all that is around one
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """A pull request with where it is: rows of this transaction."""
+
+    pull_request: PullRequestRow
+    repository: RepositoryRow
+    installation: InstallationRow
+    project: ProjectRow
+
+
+def surroundings(session: Session, pull_request_id: str) -> Surroundings | None:
+    """A pull request and everything around it."""
+    found = session.execute(
+        select(PullRequestRow, RepositoryRow, InstallationRow, ProjectRow)
+        .join(RepositoryRow, RepositoryRow.id == PullRequestRow.repository_id)
+        .join(InstallationRow, InstallationRow.id == RepositoryRow.installation_id)
+        .join(ProjectRow, ProjectRow.id == RepositoryRow.project_id)
+        .where(PullRequestRow.id == pull_request_id)
+    ).first()
+    return None if found is None else Surroundings(*found)
+
+
+def belongs_to_pull_request(session: Session, item: TaskClaim, pull_request_id: str) -> None:
+    """A task is about a pull request, which was not known when it was queued."""
+    session.execute(
+        update(ForgeTaskRow)
+        .where(*_held(item))
+        .values(pull_request_id=pull_request_id)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def belongs_to_installation(session: Session, item: TaskClaim, installation_id: str) -> None:
+    """A task is of an installation, which was not known when it was queued."""
+    session.execute(
+        update(ForgeTaskRow)
+        .where(*_held(item))
+        .values(installation_id=installation_id)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def silent_pull_requests(session: Session, installation_id: str, limit: int = 50) -> Sequence[PullRequestRow]:
+    """Open pull requests of an installation, those that were changed last, about which something was left unsaid."""
+    rows = session.scalars(
+        select(PullRequestRow)
+        .join(RepositoryRow, RepositoryRow.id == PullRequestRow.repository_id)
+        .where(RepositoryRow.installation_id == installation_id, PullRequestRow.state == "open")
+        .order_by(PullRequestRow.updated_at.desc())
+        .limit(limit)
+    )
+    return [row for row in rows if row.silence]
+
+
+def out_of_reach(around: Surroundings) -> str | None:
+    """Why nothing can be read or written there, however things stand with the pull request; None if it can."""
+    installation = around.installation
+    if installation.removed_at is not None:
+        return f"the application was removed from {installation.account}"
+    if installation.suspended_at is not None:
+        return f"{installation.account} suspended the application"
+    if around.repository.removed_at is not None:
+        return "the repository was taken out of the installation"
+    if around.project.archived_at is not None:
+        return "the project is archived"
+    return None
+
+
+def clone_of(session: Session, analysis_id: str) -> tuple[RepositoryRow, InstallationRow, str] | None:
+    """The repository that an analysis fetches from, if it is one of its project's and within reach; and the address."""
+    rows = session.execute(
+        select(RepositoryRow, InstallationRow, AnalysisRow.source_url)
+        .join(InstallationRow, InstallationRow.id == RepositoryRow.installation_id)
+        .join(AnalysisRow, AnalysisRow.project_id == RepositoryRow.project_id)
+        .where(
+            AnalysisRow.id == analysis_id,
+            AnalysisRow.source_kind == "git",
+            RepositoryRow.removed_at.is_(None),
+            InstallationRow.removed_at.is_(None),
+            InstallationRow.suspended_at.is_(None),
+        )
+        .limit(20)
+    )
+    for place, installation, url in rows:
+        if url is not None and _bare(url) == _bare(place.clone_url):
+            return place, installation, url
+    return None
+
+
+def _bare(url: str) -> str:
+    """An address without what may differ in two ways of writing it."""
+    return url.lower().rstrip("/").removesuffix(".git")

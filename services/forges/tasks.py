@@ -112,4 +112,5 @@ class ForgeTasks:
 
 
 def _wait(failures: int) -> timedelta:
-    return min(_FIRST_WAIT * 4**failures, _LONGEST_WAIT)
+    wait: timedelta = _FIRST_WAIT * 4**failures
+    return min(wait, _LONGEST_WAIT)
