@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject
@@ -40,21 +41,24 @@ class Inbox:
     def findings(
         self,
         subject: Subject,
-        project: str,
+        project: str | None,
         wanted: FindingFilter = _ANY,
         *,
         limit: int = 50,
         cursor: str | None = None,
     ) -> FindingPage:
-        """Findings of a project, the gravest first and of those the newest. Raises `CursorError`."""
-        with self._database.reading() as session:
-            found = project_called(session, subject, project)
-            return repository.page_of_findings(session, found.id, wanted, limit=limit, cursor=cursor)
+        """Findings of a project, or of all that the subject may read, the gravest first and of those the newest.
 
-    def facets(self, subject: Subject, project: str, wanted: FindingFilter = _ANY) -> Facets:
+        Raises `CursorError`.
+        """
+        with self._database.reading() as session:
+            scope = _scope(session, subject, project)
+            return repository.page_of_findings(session, scope, wanted, limit=limit, cursor=cursor)
+
+    def facets(self, subject: Subject, project: str | None, wanted: FindingFilter = _ANY) -> Facets:
         """How many findings there are by each value of each filter, the other filters being in force."""
         with self._database.reading() as session:
-            return repository.facets(session, project_called(session, subject, project).id, wanted)
+            return repository.facets(session, _scope(session, subject, project), wanted)
 
     def finding(self, subject: Subject, project: str, fingerprint: str) -> ProjectFinding:
         """One finding of a project. Raises `FindingNotFoundError`."""
@@ -87,3 +91,9 @@ class Inbox:
         if found is None:
             raise FindingNotFoundError(f"the project has no finding {fingerprint[:60]!r}", fingerprint=fingerprint[:60])
         return found
+
+
+def _scope(session: Session, subject: Subject, project: str | None) -> ColumnElement[bool]:
+    if project is None:
+        return repository.of_readable_projects(subject)
+    return repository.of_project(project_called(session, subject, project).id)

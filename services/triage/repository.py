@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.orm import Session
 
-from services.accounts.access import Subject, readable_by
+from services.accounts.access import Subject, belongs_to_readable, readable_by
 from services.projects.models import ProjectRow
 from services.reports.listing import CursorError
 from services.triage.model import (
@@ -49,10 +49,20 @@ def readable_of(session: Session, subject: Subject, project_ids: Collection[str]
 # ---------------------------------------------------------------------------------------------- findings
 
 
+def of_project(project_id: str) -> ColumnElement[bool]:
+    """The findings of one project."""
+    return ProjectFindingRow.project_id == project_id
+
+
+def of_readable_projects(subject: Subject) -> ColumnElement[bool]:
+    """The findings of all projects that the subject may read."""
+    return belongs_to_readable(ProjectFindingRow.project_id, subject)
+
+
 def page_of_findings(
-    session: Session, project_id: str, wanted: FindingFilter, *, limit: int, cursor: str | None = None
+    session: Session, scope: ColumnElement[bool], wanted: FindingFilter, *, limit: int, cursor: str | None = None
 ) -> FindingPage:
-    """Findings of a project, the gravest first and of those the newest. Raises `CursorError`.
+    """Findings of a project, or of all, the gravest first and of those the newest. Raises `CursorError`.
 
     One query for each severity and state: each reads an index from its end and stops at the limit, which one query
     over several states can't.
@@ -65,7 +75,7 @@ def page_of_findings(
             continue
         groups = [
             session.scalars(
-                _filtered(select(ProjectFindingRow), project_id, wanted, without=("states", "severities"))
+                _filtered(select(ProjectFindingRow), scope, wanted, without=("states", "severities"))
                 .where(
                     ProjectFindingRow.state == state,
                     ProjectFindingRow.severity_rank == severity,
@@ -100,12 +110,12 @@ def find_row(session: Session, project_id: str, fingerprint: str) -> ProjectFind
     ).first()
 
 
-def facets(session: Session, project_id: str, wanted: FindingFilter) -> Facets:
+def facets(session: Session, scope: ColumnElement[bool], wanted: FindingFilter) -> Facets:
     """How many findings there are by each value of each filter."""
     row = ProjectFindingRow
     counted = _filtered(
         select(row.state, row.severity, row.verdict, row.on_main, func.count()),
-        project_id,
+        scope,
         wanted,
         without=("states", "severities", "verdicts", "on_main"),
     ).group_by(row.state, row.severity, row.verdict, row.on_main)
@@ -133,10 +143,10 @@ def facets(session: Session, project_id: str, wanted: FindingFilter) -> Facets:
         severities=by(1),
         verdicts=by(2),
         on_main=by(3),
-        rules=_most(session, _filtered(select(row.rule, func.min(row.name), func.count()), project_id, wanted,
+        rules=_most(session, _filtered(select(row.rule, func.min(row.name), func.count()), scope, wanted,
                                        without=("rule",)).group_by(row.rule)),
         assignees=_most(session, _filtered(select(row.assignee_id, func.min(row.assignee_name), func.count()),
-                                           project_id, wanted, without=("assignee",)).group_by(row.assignee_id)),
+                                           scope, wanted, without=("assignee",)).group_by(row.assignee_id)),
     )  # fmt: skip
 
 
@@ -196,10 +206,14 @@ def history(session: Session, finding_id: str, *, limit: int, cursor: str | None
 
 
 def _filtered(
-    statement: Select[*tuple[Any, ...]], project_id: str, wanted: FindingFilter, *, without: Collection[str] = ()
+    statement: Select[*tuple[Any, ...]],
+    scope: ColumnElement[bool],
+    wanted: FindingFilter,
+    *,
+    without: Collection[str] = (),
 ) -> Select[*tuple[Any, ...]]:
     return statement.where(
-        ProjectFindingRow.project_id == project_id,
+        scope,
         *(condition for name, condition in _conditions(wanted) if name not in without),
     )
 
