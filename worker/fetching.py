@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from services.forges.errors import ForgeError
 from services.jobs.model import Claim
 from services.jobs.models import JobState
 from services.problems import GradproofError, SurroundingsError
@@ -25,15 +26,19 @@ def fetch_source(claims: Sequence[Claim], tools: Tools) -> None:
     (claim,) = claims
     work = tools.load(lambda: tools.results.ingest_work(claim))
     try:
-        tree, commit = fetch(work.url, work.ref, tools.settings, cancelled=lambda: not tools.held.holds(claim))
+        headers = tools.credentials(claim.analysis_id)
+        tree, commit = fetch(
+            work.url, work.ref, tools.settings, cancelled=lambda: not tools.held.holds(claim), headers=headers
+        )
         with tree:
             snapshot = tools.store.put(tree)
     except GitCancelledError:
         log.info("fetch_abandoned", job=claim.job_id)
-    except SurroundingsError as error:
-        reason = error.message
-        tools.end(claim, lambda: tools.results.lost(claim, reason))
     except GradproofError as error:
+        if isinstance(error, SurroundingsError) or (isinstance(error, ForgeError) and error.retry):
+            lost = error.message
+            tools.end(claim, lambda: tools.results.lost(claim, lost))
+            return
         reason = f"{error.code}: {error.message}"
         tools.end(claim, lambda: tools.results.ended(claim, JobState.FAILED, reason))
     else:

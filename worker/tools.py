@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ T = TypeVar("T")
 class Tools:
     """Settings, the way to report results, the book of held jobs, and whether the process is to stop.
 
+    `credentials` gives the headers to fetch the source of an analysis with, and may ask a forge for them.
     `gpu` is lent to this job alone, None where it needs none; `condemn` takes it out of service, with the reason.
     """
 
@@ -33,6 +34,7 @@ class Tools:
     results: WorkResults
     held: HeldJobs
     stopping: Callable[[], bool]
+    credentials: Callable[[str], Mapping[str, str]] = lambda _analysis_id: {}
     gpu: Gpu | None = None
     condemn: Callable[[str], None] = lambda _reason: None
 
