@@ -1,7 +1,8 @@
-"""Commands for whoever runs a deployment: the database and the tokens."""
+"""Commands for whoever runs a deployment: the database, the people, the tokens."""
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from enum import StrEnum
 
@@ -16,14 +17,32 @@ class Scope(StrEnum):
 
     READ = "read"
     SUBMIT = "submit"
+    TRIAGE = "triage"
+    ADMIN = "admin"
+
+
+class Role(StrEnum):
+    """What a member is; each may do what those before it may."""
+
+    VIEWER = "viewer"
+    TRIAGER = "triager"
+    MAINTAINER = "maintainer"
     ADMIN = "admin"
 
 
 def register(app: typer.Typer) -> None:
-    """Add `db` and `token` to the command line."""
+    """Add `db`, `user`, `organisation` and `token` to the command line."""
     database = typer.Typer(no_args_is_help=True, help="The database.")
     database.command("upgrade")(upgrade)
     app.add_typer(database, name="db")
+    users = typer.Typer(no_args_is_help=True, help="People who sign in.")
+    users.command("create")(create_user)
+    users.command("password")(set_password)
+    users.command("disable")(disable_user)
+    app.add_typer(users, name="user")
+    organisations = typer.Typer(no_args_is_help=True, help="Organisations, which own projects.")
+    organisations.command("create")(create_organisation)
+    app.add_typer(organisations, name="organisation")
     tokens = typer.Typer(no_args_is_help=True, help="API tokens.")
     tokens.command("create")(create_token)
     app.add_typer(tokens, name="token")
@@ -42,10 +61,82 @@ def create_token(
     name: str = typer.Argument(help="Who or what will use it; shown wherever the token is listed."),
     scope: Scope = typer.Option(Scope.SUBMIT, help="What the token may do."),
     days: int = typer.Option(90, min=1, max=3650, help="Days until it expires."),
+    user: str | None = typer.Option(None, help="Whose it is: it may no more than that user."),
+    project: str | None = typer.Option(None, help="The one project that it is for."),
 ) -> None:
     """Create an API token and print it once: only its hash is kept."""
     from services.accounts import create_token as make  # noqa: PLC0415
 
-    token = make(read_settings(), name=name, scope=scope.value, lifetime=timedelta(days=days))
+    if user is not None and project is not None:
+        raise typer.BadParameter("a token is of a user or of a project, not of both")
+    lifetime = timedelta(days=days)
+    token = make(read_settings(), name=name, scope=scope.value, lifetime=lifetime, user=user, project=project)
+    where = f"in {project}" if project else f"where {user} may" if user else "everywhere"
     typer.echo(token)
-    say(f"Keep it: it is shown only now. It expires in {days} days and may {scope.value}.")
+    say(f"Keep it: it is shown only now. It expires in {days} days and may {scope.value} {where}.")
+
+
+def create_user(
+    name: str = typer.Argument(help="What the person signs in with: lower-case letters, digits, '.', '_', '-'."),
+    email: str | None = typer.Option(None, help="Shown to members of the same organisations."),
+    operator: bool = typer.Option(False, "--operator", help="May do everything everywhere."),
+    organisation: str | None = typer.Option(None, help="What the person becomes a member of."),
+    role: Role = typer.Option(Role.VIEWER, help="As what."),
+    password_stdin: bool = typer.Option(False, "--password-stdin", help="Read the password from standard input."),
+) -> None:
+    """Create a user who signs in with a password."""
+    from services.accounts import administration  # noqa: PLC0415
+
+    settings = read_settings()
+    made = administration.create_user(
+        settings,
+        name,
+        password=_password(from_stdin=password_stdin),
+        email=email,
+        operator=operator,
+        organisation=organisation,
+        role=role.value,
+    )
+    say(f"{made} signs in at {settings.public_url.rstrip('/')}/sign-in.")
+    if not operator and organisation is None:
+        say(
+            f"{made} belongs to no organisation yet and sees nothing: an admin adds members on the organisation's page,"
+            " or make the next one with --organisation."
+        )
+
+
+def set_password(
+    name: str = typer.Argument(help="Whose password."),
+    password_stdin: bool = typer.Option(False, "--password-stdin", help="Read the password from standard input."),
+) -> None:
+    """Give a user a new password; all sessions of that user end."""
+    from services.accounts import administration  # noqa: PLC0415
+
+    administration.set_password(read_settings(), name, _password(from_stdin=password_stdin))
+    say(f"{name} has a new password. Whoever was signed in as {name} has to sign in again.")
+
+
+def disable_user(name: str = typer.Argument(help="Who is let in no more.")) -> None:
+    """Disable a user: sessions end at once, and the user's tokens let nobody in."""
+    from services.accounts import administration  # noqa: PLC0415
+
+    administration.disable_user(read_settings(), name)
+    say(f"{name} is disabled. What {name} did stays in the audit log.")
+
+
+def create_organisation(
+    slug: str = typer.Argument(help="Its name in addresses: lower-case letters, digits, '-'."),
+    name: str | None = typer.Option(None, help="Its name for people; the same unless told otherwise."),
+) -> None:
+    """Create an organisation, whose projects are called `organisation/name`."""
+    from services.accounts import administration  # noqa: PLC0415
+
+    administration.create_organisation(read_settings(), slug, name)
+    say(f"Add its first admin: gradproof user create NAME --organisation {slug} --role admin")
+
+
+def _password(*, from_stdin: bool) -> str:
+    """A password that is typed twice, or the first line of standard input."""
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))

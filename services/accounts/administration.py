@@ -1,4 +1,7 @@
-"""Tokens for commands, which have settings and no open database. Each call opens one and closes it again."""
+"""People, organisations and tokens for commands, which have settings and no open database.
+
+Each call opens one and closes it again, and acts as Gradproof itself: who can run these commands owns the installation.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from services.accounts.access import SYSTEM
+from services.accounts.organisations import OrganisationService
 from services.accounts.service import Scope, TokenService
+from services.accounts.users import UserService
 from services.database import Database
 from services.settings import Settings
 
@@ -14,31 +20,83 @@ MADE_AT_FIRST_START = "made at the first start"
 
 
 @contextmanager
-def _tokens(settings: Settings) -> Iterator[TokenService]:
+def _database(settings: Settings) -> Iterator[Database]:
     database = Database.open(settings, _no_doorbell)
     try:
-        yield TokenService(database, settings)
+        yield database
     finally:
         database.close()
 
 
 def _no_doorbell(queue: str) -> None:
-    raise AssertionError(f"nothing about tokens rings {queue}")
+    raise AssertionError(f"nothing about accounts rings {queue}")
 
 
-def create_token(settings: Settings, *, name: str, scope: str, lifetime: timedelta) -> str:
-    """The text of a fresh token. Raises `UnknownScopeError`."""
-    with _tokens(settings) as tokens:
-        return tokens.create(name, [scope], expires_in=lifetime).text
+def create_token(
+    settings: Settings,
+    *,
+    name: str,
+    scope: str,
+    lifetime: timedelta,
+    user: str | None = None,
+    project: str | None = None,
+) -> str:
+    """The text of a fresh token. Raises `UnknownScopeError`, `UserNotFoundError`, `ProjectNotFoundError`."""
+    with _database(settings) as database:
+        tokens = TokenService(database, settings)
+        return tokens.create(name, [scope], expires_in=lifetime, user=user, project=project).text
 
 
 def ensure_first_token(settings: Settings) -> str | None:
     """The text of a token that may do everything, made if there is no usable token yet; else None."""
-    with _tokens(settings) as tokens:
+    with _database(settings) as database:
+        tokens = TokenService(database, settings)
         return None if tokens.any_usable() else tokens.create(MADE_AT_FIRST_START, [Scope.ADMIN], kind="first").text
 
 
 def has_tokens(settings: Settings) -> bool:
     """Whether anybody can get in at all."""
-    with _tokens(settings) as tokens:
-        return tokens.any_usable()
+    with _database(settings) as database:
+        return TokenService(database, settings).any_usable()
+
+
+def create_user(
+    settings: Settings,
+    name: str,
+    *,
+    password: str | None,
+    email: str | None,
+    operator: bool,
+    organisation: str | None,
+    role: str,
+) -> str:
+    """Make a user known, and a member of an organisation if one is named; the name as it is kept.
+
+    Raises `UserNameError`, `PasswordRefusedError`, `UserExistsError`, `OrganisationNotFoundError`.
+    """
+    with _database(settings) as database:
+        organisations = OrganisationService(database)
+        if organisation is not None:
+            organisations.get(SYSTEM, organisation)  # before the user is there
+        user = UserService(database).create(SYSTEM, name, password=password, email=email, is_operator=operator)
+        if organisation is not None:
+            organisations.set_member(SYSTEM, organisation, user.name, role)
+        return user.name
+
+
+def disable_user(settings: Settings, name: str) -> None:
+    """Let somebody in no more. Raises `UserNotFoundError`."""
+    with _database(settings) as database:
+        UserService(database).disable(SYSTEM, name)
+
+
+def set_password(settings: Settings, name: str, password: str) -> None:
+    """Give somebody a new password. Raises `UserNotFoundError`, `PasswordRefusedError`."""
+    with _database(settings) as database:
+        UserService(database).set_password(SYSTEM, name, password)
+
+
+def create_organisation(settings: Settings, slug: str, name: str | None) -> None:
+    """Make an organisation. Raises `OrganisationNameError`, `OrganisationExistsError`."""
+    with _database(settings) as database:
+        OrganisationService(database).create(SYSTEM, slug, name)

@@ -22,6 +22,13 @@ class TokenNotFoundError(NotFoundError):
     title = "No such token"
 
 
+class TokenNameError(BadInputError):
+    """A token can't be called that."""
+
+    code = "token-name"
+    title = "A token can't be called that"
+
+
 class UnknownScopeError(BadInputError):
     """A token was to be given a scope that does not exist."""
 

@@ -14,18 +14,23 @@ from enum import StrEnum
 from sqlalchemy.orm import Session
 
 from services.accounts import repository
-from services.accounts.access import EVERYTHING, Permission, Subject
-from services.accounts.errors import TokenNotFoundError, UnknownScopeError
+from services.accounts.access import EVERYTHING, SYSTEM, Permission, Subject
+from services.accounts.audit import note
+from services.accounts.errors import PermissionDeniedError, TokenNameError, TokenNotFoundError, UnknownScopeError
 from services.accounts.models import ApiTokenRow, UserRow
 from services.accounts.secret import secret_key
 from services.accounts.tokens import is_well_formed, new_token, token_digest
+from services.accounts.user_repository import end_sessions
+from services.accounts.users import named_user, require_installation
 from services.database import Database
 from services.database.base import utc_now
+from services.projects.filing import named_project, require
 from services.settings import Settings
 
 # `last used` is there to find forgotten tokens: a write every request would cost more than it tells.
 NOTE_USE_EVERY = timedelta(minutes=1)
 LISTED = 200
+NAME_LENGTH = 100
 
 
 class Scope(StrEnum):
@@ -58,6 +63,16 @@ class TokenInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    user_id: str | None = None
+    project_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPage:
+    """Some tokens, the newest first; `next_cursor` asks for older ones."""
+
+    items: tuple[TokenInfo, ...]
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +91,78 @@ class TokenService:
         self._key = secret_key(settings)
 
     def create(
-        self, name: str, scopes: Collection[str], *, expires_in: timedelta | None = None, kind: str = "api"
+        self,
+        name: str,
+        scopes: Collection[str],
+        *,
+        expires_in: timedelta | None = None,
+        kind: str = "api",
+        user: str | None = None,
+        project: str | None = None,
     ) -> CreatedToken:
-        """Make a token. Raises `UnknownScopeError`."""
+        """Make a token for whoever runs the installation: for all of it, of a user, or of a project (by name).
+
+        Raises `UnknownScopeError`, `UserNotFoundError`, `ProjectNotFoundError`.
+        """
         wanted = _scopes(scopes)
-        text = new_token(kind)
-        now = utc_now()
         with self._database.unit_of_work() as uow:
-            row = ApiTokenRow(
-                name=name,
+            user_id = None if user is None else named_user(uow.session, user).id
+            project_id = None if project is None else named_project(uow.session, SYSTEM, project).id
+            return self._make(
+                uow.session,
+                SYSTEM,
+                name,
+                wanted,
                 kind=kind,
-                digest=token_digest(text, self._key),
-                last_four=text[-4:],
-                scopes=sorted(wanted),
-                created_at=now,
-                expires_at=None if expires_in is None else now + expires_in,
+                expires_in=expires_in,
+                user_id=user_id,
+                project_id=project_id,
             )
-            uow.session.add(row)
-            uow.session.flush()
-            return CreatedToken(text, _info(row))
+
+    def issue(
+        self,
+        subject: Subject,
+        name: str,
+        scope: str,
+        *,
+        lifetime: timedelta | None,
+        project: str | None = None,
+        installation: bool = False,
+    ) -> CreatedToken:
+        """Make a token: of a project, of the installation, or else of the user who asks. It may no more than they.
+
+        Raises `UnknownScopeError`, `TokenNameError`, `ProjectNotFoundError`, `PermissionDeniedError`.
+        """
+        (wanted,) = _scopes([scope])
+        name = " ".join(name.split())
+        if not 0 < len(name) <= NAME_LENGTH or not name.isprintable():
+            raise TokenNameError(f"a token's name has 1 to {NAME_LENGTH} printable characters")
+        user_id = project_id = None
+        with self._database.unit_of_work() as uow:
+            if installation:
+                require_installation(subject)
+            elif project is not None:
+                project_id = named_project(uow.session, subject, project, Permission.CONFIGURE).id
+                for permission in sorted(_ALLOWED[wanted]):
+                    require(uow.session, subject, project_id, permission)
+            elif subject.user_id is not None:
+                user_id = subject.user_id
+            else:
+                require_installation(subject)
+            if not _ALLOWED[wanted] <= subject.permissions:
+                raise PermissionDeniedError(
+                    f"you can't give the scope {wanted.value!r}: you may do less yourself", scope=wanted.value
+                )
+            return self._make(
+                uow.session,
+                subject,
+                name,
+                {wanted},
+                kind="api",
+                expires_in=lifetime,
+                user_id=user_id,
+                project_id=project_id,
+            )
 
     def authenticate(self, text: str) -> Subject | None:
         """Whose token this is; None if it is nobody's, revoked, or has expired. Notes that it was used."""
@@ -127,14 +195,81 @@ class TokenService:
             row = uow.session.get(ApiTokenRow, token_id)
             if row is None:
                 raise TokenNotFoundError(f"there is no token {token_id!r}", id=token_id)
-            row.revoked_at = row.revoked_at or utc_now()
-            uow.session.flush()
-            return _info(row)
+            return self._end(uow.session, SYSTEM, row)
+
+    def withdraw(self, subject: Subject, token_id: str) -> TokenInfo:
+        """Make a token useless at once, if it concerns `subject`: its user, maintainers of its project, operators.
+
+        Doing it again changes nothing. Raises `TokenNotFoundError`.
+        """
+        with self._database.unit_of_work() as uow:
+            row = repository.find_concerning(uow.session, subject, token_id)
+            if row is None:
+                raise TokenNotFoundError(f"there is no token {token_id[:50]!r}", id=token_id[:50])
+            return self._end(uow.session, subject, row)
+
+    def list(
+        self, subject: Subject, *, project: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> TokenPage:
+        """The tokens that concern `subject`, revoked ones too, the newest first: its own, those of projects that it may
+        configure, for operators all. With `project`, only those of that project.
+
+        Raises `ProjectNotFoundError`, `PermissionDeniedError`.
+        """
+        limit = max(1, min(limit, LISTED))
+        with self._database.reading() as session:
+            project_id = None
+            if project is not None:
+                project_id = named_project(session, subject, project, Permission.CONFIGURE).id
+            rows = repository.concerning(session, subject, before=cursor, limit=limit + 1, project_id=project_id)
+            items = tuple(_info(row) for row in rows[:limit])
+            return TokenPage(items, items[-1].id if len(rows) > limit else None)
 
     def newest(self) -> tuple[TokenInfo, ...]:
         """The newest tokens, without their texts."""
         with self._database.reading() as session:
             return tuple(_info(row) for row in repository.newest_tokens(session, LISTED))
+
+    def _make(
+        self,
+        session: Session,
+        subject: Subject,
+        name: str,
+        scopes: Collection[Scope],
+        *,
+        kind: str,
+        expires_in: timedelta | None,
+        user_id: str | None,
+        project_id: str | None,
+    ) -> CreatedToken:
+        text = new_token(kind)
+        now = utc_now()
+        row = ApiTokenRow(
+            name=name,
+            kind=kind,
+            digest=token_digest(text, self._key),
+            last_four=text[-4:],
+            scopes=sorted(scopes),
+            user_id=user_id,
+            project_id=project_id,
+            created_at=now,
+            expires_at=None if expires_in is None else now + expires_in,
+        )
+        session.add(row)
+        session.flush()
+        details = {"name": name, "scopes": row.scopes, "user": user_id}
+        note(session, subject, "token.create", "token", row.id, project_id=project_id, details=details)
+        return CreatedToken(text, _info(row))
+
+    @staticmethod
+    def _end(session: Session, subject: Subject, row: ApiTokenRow) -> TokenInfo:
+        if row.revoked_at is None:
+            row.revoked_at = utc_now()
+            end_sessions(session, token_id=row.id)
+            note(
+                session, subject, "token.revoke", "token", row.id, project_id=row.project_id, details={"name": row.name}
+            )
+        return _info(row)
 
     def any_usable(self) -> bool:
         """Whether anybody can get in at all."""
@@ -183,4 +318,6 @@ def _info(row: ApiTokenRow) -> TokenInfo:
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
         last_used_at=row.last_used_at,
+        user_id=row.user_id,
+        project_id=row.project_id,
     )

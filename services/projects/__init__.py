@@ -1,1 +1,1 @@
-"""Projects: what a team watches. Minimal for now: a name that analyses can be filed under."""
+"""Projects: what a team watches, what it asks of it, whom it tells."""

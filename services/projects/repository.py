@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from services.accounts.access import Permission, Subject, readable_by
-from services.accounts.models import DEFAULT_ORGANISATION
+from services.accounts.models import DEFAULT_ORGANISATION, OrganisationRow
 from services.database import new_id
 from services.database.base import utc_now
 from services.projects.models import ProjectRow
@@ -34,11 +36,41 @@ def project_exists(session: Session, name: str) -> bool:
     return session.scalar(select(ProjectRow.id).where(ProjectRow.name == name)) is not None
 
 
-def find_readable(session: Session, subject: Subject, name: str) -> ProjectRow | None:
-    """The project with this full name, if `subject` may read it."""
-    return session.scalars(
-        readable_by(select(ProjectRow).where(ProjectRow.name == name), ProjectRow.id, subject)
-    ).one_or_none()
+def find_readable(session: Session, subject: Subject, called: str) -> ProjectRow | None:
+    """The project with this id or this full name, if `subject` may read it; an id goes first."""
+    statement = select(ProjectRow).where(or_(ProjectRow.id == called, ProjectRow.name == called))
+    rows = session.scalars(readable_by(statement, ProjectRow.id, subject).limit(2)).all()
+    return next((row for row in rows if row.id == called), rows[0] if rows else None)
+
+
+def readable_after(
+    session: Session, subject: Subject, name: str, *, limit: int, organisation_id: str | None, archived: bool
+) -> Sequence[ProjectRow]:
+    """Up to `limit` projects that `subject` may read whose names come after `name`, in their order."""
+    statement = readable_by(select(ProjectRow), ProjectRow.id, subject).where(
+        ProjectRow.name > name, ProjectRow.archived_at.is_not(None) if archived else ProjectRow.archived_at.is_(None)
+    )
+    if organisation_id is not None:
+        statement = statement.where(ProjectRow.organisation_id == organisation_id)
+    return session.scalars(statement.order_by(ProjectRow.name).limit(limit)).all()
+
+
+def permissions_in(session: Session, subject: Subject, project_ids: Sequence[str]) -> dict[str, frozenset[Permission]]:
+    """What `subject` may do in each of these projects."""
+    allowed: dict[str, set[Permission]] = {project_id: set() for project_id in project_ids}
+    for permission in Permission:
+        statement = select(ProjectRow.id).where(ProjectRow.id.in_(project_ids))
+        for project_id in session.scalars(readable_by(statement, ProjectRow.id, subject, permission)):
+            allowed[project_id].add(permission)
+    return {project_id: frozenset(permissions) for project_id, permissions in allowed.items()}
+
+
+def slugs_of(session: Session, organisation_ids: Collection[str]) -> dict[str, str]:
+    """The names of organisations by their ids."""
+    rows = session.execute(
+        select(OrganisationRow.id, OrganisationRow.slug).where(OrganisationRow.id.in_(organisation_ids))
+    )
+    return {row.id: row.slug for row in rows}
 
 
 def is_allowed(session: Session, subject: Subject, project_id: str, permission: Permission) -> bool:

@@ -36,6 +36,19 @@ class Settings(BaseSettings):
         default=SecretStr(""), description="keys the token hashes; empty: made once and kept below data_dir"
     )
 
+    oidc_issuer: str = Field(
+        default="", description="OpenID Connect: the address of an identity provider that people sign in with; https"
+    )
+    oidc_client_id: str = Field(default="", description="as what Gradproof is registered there")
+    oidc_client_secret: SecretStr = Field(default=SecretStr(""), description="its secret there; empty: a public client")
+    oidc_name: str = Field(default="your organisation", description="what the button says: Continue with …")
+    oidc_organisation: str = Field(
+        default="", description="the organisation that newcomers become members of; empty: none"
+    )
+    oidc_role: Literal["viewer", "triager", "maintainer", "admin"] = Field(
+        default="viewer", description="as what they do"
+    )
+
     gpu_classes: tuple[str, ...] = Field(default=(), description="device classes that have a queue `gpu.<class>`")
     nvidia_smi: str = Field(
         default="nvidia-smi", description="the program that says which GPUs there are, what they hold and who uses them"
@@ -197,6 +210,8 @@ class Settings(BaseSettings):
         for forge, secrets in (("GITHUB", self.github_webhook_secrets), ("GITLAB", self.gitlab_webhook_secrets)):
             if not all(secret.get_secret_value() for secret in secrets):
                 raise ValueError(f"GRADPROOF_{forge}_WEBHOOK_SECRETS has an empty one: anybody could sign with it")
+        if self.oidc_issuer and not self.oidc_client_id:
+            raise ValueError("GRADPROOF_OIDC_ISSUER needs GRADPROOF_OIDC_CLIENT_ID")
         if self.heartbeat * 3 > self.lease:
             raise ValueError("GRADPROOF_LEASE must be at least three times GRADPROOF_HEARTBEAT")
         return self
