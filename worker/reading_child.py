@@ -1,15 +1,18 @@
-"""The process that reads a snapshot: started by `worker.reading`, killed by it if need be.
+"""The process that reads a snapshot: started by `worker.reading` in a sandbox, ended by it if need be.
 
-Hostile source may hang or crash a parser, or make it take all memory: that ends this process and nothing else. It gets
-no secrets (its environment is empty), reads one JSON request and writes one JSON answer.
+Hostile source may hang or crash a parser, make it take all memory, or take it over: that ends, or wins, this process
+and nothing else. It sees the snapshot, the interpreter and Gradproof's own code, gets one JSON request, and writes one
+JSON answer in pieces, which its reader believes no more than anything else out of a sandbox.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from pathlib import Path
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -17,38 +20,41 @@ from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.reading import read_snapshot
 from services.problems import GradproofError
 
-OUTCOME: TypeAdapter[StaticOutcome] = TypeAdapter(StaticOutcome)
-# Exit codes that tell a refusal (a sentence is on stdout) and a lack of memory from a crash.
-REFUSED = 3
-NO_MEMORY = 4
+OUTCOME: Final[TypeAdapter[StaticOutcome]] = TypeAdapter(StaticOutcome)
+# Exit codes that tell a refusal (the answer is a sentence) and a lack of memory from a crash.
+REFUSED: Final = 3
+NO_MEMORY: Final = 4
 # All of it is parsed by the worker and stored in one transaction, which on SQLite keeps every other writer waiting:
 # 10,000 of both take 2 s. The largest public collections of models have fewer.
-MOST_TARGETS = 20_000
-MOST_FINDINGS = 20_000
+MOST_TARGETS: Final = 20_000
+MOST_FINDINGS: Final = 20_000
+# A line of results of a sandbox may have 1 MiB. JSON has no line ends of its own, so that it can be cut anywhere.
+_PIECE: Final = 512 * 1024
+_RESULT_FD: Final = "GRADPROOF_RESULT_FD"
 
 
 def main() -> int:
-    """Read the request from stdin, answer on stdout."""
-    request = json.load(sys.stdin)
+    """Read the request from the file that the first argument names, and the source at the second; answer."""
+    request = json.loads(Path(sys.argv[1]).read_bytes())
     limit = int(request["memory"])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        outcome = read_snapshot(Path(request["source"]), AnalysisOptions.model_validate(request["options"]))
-        if excess := _excess(outcome):
-            sys.stdout.write(f"too-much: {excess}; leave files out with `exclude` in gradproof.toml")
+        outcome = read_snapshot(Path(sys.argv[2]), AnalysisOptions.model_validate(request["options"]))
+        if (more := excess(outcome)) is not None:
+            _say(f"too-much: {more}; leave files out with `exclude` in gradproof.toml".encode())
             return REFUSED
         answer = OUTCOME.dump_json(outcome)
     except GradproofError as error:
-        sys.stdout.write(f"{error.code}: {error.message}")
+        _say(f"{error.code}: {error.message}".replace("\n", " ").encode())
         return REFUSED
     except MemoryError:
         return NO_MEMORY
-    sys.stdout.buffer.write(answer)
+    _say(answer)
     return 0
 
 
-def _excess(outcome: StaticOutcome) -> str | None:
+def excess(outcome: StaticOutcome) -> str | None:
     """What there is more of than one analysis takes."""
     targets, findings = len(outcome.analysis.targets), len(outcome.analysis.findings) + len(outcome.analysis.suppressed)
     if targets > MOST_TARGETS:
@@ -58,5 +64,7 @@ def _excess(outcome: StaticOutcome) -> str | None:
     return None
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _say(answer: bytes) -> None:
+    with open(int(os.environ[_RESULT_FD]), "wb", closefd=False) as results:
+        for start in range(0, len(answer), _PIECE):
+            results.write(answer[start : start + _PIECE] + b"\n")
