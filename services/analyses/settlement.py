@@ -17,6 +17,7 @@ from services.database.base import utc_now
 from services.findings.failures import is_failure, with_failures
 from services.findings.repository import fingerprints, load_findings, update_settlements
 from services.findings.settle import settle
+from services.forges.queueing import queue_publishing
 from services.gates import GatePolicy, evaluate
 from services.jobs import repository as jobs
 from services.jobs.models import JobKind, JobRow, JobState
@@ -60,6 +61,7 @@ def end_analysis(session: Session, row: AnalysisRow, status: AnalysisStatus, rea
     row.gate = gate.model_dump(mode="json")
     row.finished_at = utc_now()
     session.flush()
+    queue_publishing(session, row)
 
 
 def _base_is_unread(session: Session, row: AnalysisRow) -> bool:

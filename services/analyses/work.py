@@ -29,6 +29,7 @@ from services.database.base import utc_now
 from services.findings.hypotheses import Suspicions
 from services.findings.repository import store_findings, store_suppressions
 from services.findings.settle import settle
+from services.forges.queueing import queue_publishing
 from services.gates import retain
 from services.jobs import repository as jobs
 from services.jobs.errors import LeaseLostError
@@ -153,6 +154,7 @@ class WorkResults:
             row.snapshot_digest = digest
             row.source_commit = commit
             uow.session.flush()
+            queue_publishing(uow.session, row)
             uow.session.add(static_job(row.id, self._settings))
             jobs.finish(uow.session, claim, JobState.SUCCEEDED)
             uow.ring(CPU_QUEUE)
