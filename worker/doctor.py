@@ -32,6 +32,7 @@ from services.settings import Settings
 from worker.devices import InventoryError, read_inventory
 from worker.devices.lease import holder, lock_directory
 from worker.devices.leftovers import in_use
+from worker.doctor_forges import examine_forges
 from worker.environments.build import uv_executable
 from worker.execution.kept_kernels import amount
 from worker.sandbox import Capability, detect
@@ -100,6 +101,7 @@ def examine(settings: Settings, python: Path | None = None) -> list[DoctorLine]:
         _environment(settings),
         _kept_kernels(settings),
         _disk(settings),
+        *_forges(settings),
     ]
 
 
@@ -338,6 +340,11 @@ def _disk(settings: Settings) -> DoctorLine:
     if free < _DISK:
         return DoctorLine("disk", State.WARNING, detail, f"at least {_DISK // _GIB} GiB, or another GRADPROOF_DATA_DIR")
     return DoctorLine("disk", State.OK, detail)
+
+
+def _forges(settings: Settings) -> Iterator[DoctorLine]:
+    for name, works, detail, remedy in examine_forges(settings):
+        yield DoctorLine(f"forge: {name}", State.OK if works else State.MISSING, detail, remedy)
 
 
 def _existing(directory: Path) -> Path:
