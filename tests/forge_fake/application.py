@@ -6,6 +6,7 @@ import base64
 import os
 import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -109,10 +110,11 @@ class Received:
 
 @dataclass
 class Receiver:
-    """Keeps webhooks; answers with `status`."""
+    """Keeps webhooks; answers with `status`, after `meanwhile` was called."""
 
     status: int = 202
     got: list[Received] = field(default_factory=list)
+    meanwhile: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Self:
         receiver = self
@@ -123,6 +125,7 @@ class Receiver:
                 # Header values are bytes on the wire; the standard library reads them as Latin-1.
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.got.append(Received(self.path, headers, body))
+                receiver.meanwhile()
                 self.send_response(receiver.status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()

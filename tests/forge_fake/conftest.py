@@ -18,6 +18,7 @@ def forge() -> Iterator[FakeForge]:
 
 @pytest.fixture
 def app(forge: FakeForge) -> Iterator[App]:
+    """A client of the App, which gets its token when it is first needed."""
     with App(forge) as client:
         yield client
 

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tools.fake_forge.exchange import Operation, Refusal, Reply
 from tools.fake_forge.failures import Failure, Hold, Switches
-from tools.fake_forge.gateway import Cut, Gateway, Request
+from tools.fake_forge.gateway import Gateway, Request
 from tools.fake_forge.git_http import backend
 from tools.fake_forge.github import apps, checks, comments, graphql, pulls, repositories, reviews, scanning
 from tools.fake_forge.github.hub import Hub
@@ -63,6 +63,8 @@ def _endpoint(gateway: Gateway, operation: Operation) -> Callable[[HttpRequest],
         )
         path = {name: str(value) for name, value in http.path_params.items()}
         reply = await run_in_threadpool(gateway.answer, request, operation, path)
+        if reply is None:
+            return _NoAnswer()
         return _response(reply, gateway.now())
 
     return answer
@@ -81,7 +83,7 @@ def _response(reply: Reply, now: datetime) -> Response:
 
 
 class _Outermost:
-    """Aliases by a repository's number, a 404 in GitHub's form, and connections cut without an answer."""
+    """Aliases by a repository's number, and a way to the connection for answers that cut it."""
 
     def __init__(self, app: ASGIApp, hub: Hub) -> None:
         self._app = app
@@ -93,13 +95,19 @@ class _Outermost:
             if repository is not None:
                 path = f"/repos/{repository.full_name}{match[2] or ''}"
                 scope = {**scope, "path": path, "raw_path": path.encode()}
-        try:
-            await self._app(scope, receive, send)
-        except Cut:
-            # uvicorn hands its own request cycle as `send`: the only way to its connection.
-            send.__self__.transport.abort()  # type: ignore[attr-defined]
-            while not send.__self__.disconnected:  # type: ignore[attr-defined]
-                await asyncio.sleep(0)
+        if scope["type"] == "http":
+            scope["forge.cycle"] = send.__self__  # type: ignore[attr-defined]  # uvicorn's, of this request
+        await self._app(scope, receive, send)
+
+
+class _NoAnswer(Response):
+    """Cuts the connection."""
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        cycle = scope["forge.cycle"]
+        cycle.transport.abort()
+        while not cycle.disconnected:
+            await asyncio.sleep(0)
 
 
 class _Git:
@@ -138,9 +146,7 @@ class _Git:
                     wrote=None,
                 )
             )
-        if status is None:
-            raise Cut
-        return response
+        return _NoAnswer() if status is None else response
 
     @staticmethod
     def _failed(failure: Failure | None) -> Response | None:

@@ -163,7 +163,19 @@ class Shapes:
             "is_template": False,
             "web_commit_signoff_required": False,
             "topics": [],
+            "custom_properties": {},
         }
+
+    def repository_in_push(self, repository: Repository) -> Json:
+        """`push` is older than the rest: it counts seconds, and names some things twice."""
+        told, owner = self.repository(repository), repository.owner
+        seconds = int(repository.created_at.timestamp())
+        told["owner"] |= {"name": owner.login, "email": f"{owner.login}@users.example"}
+        told |= {"created_at": seconds, "pushed_at": int(self._world.clock.now().timestamp()), "stargazers": 0}
+        told["master_branch"] = repository.default_branch
+        if owner.kind == "Organization":
+            told["organization"] = owner.login
+        return told
 
     def full_repository(self, repository: Repository) -> Json:
         return self.repository(repository) | {"network_count": 0, "subscribers_count": 0, "temp_clone_token": None}

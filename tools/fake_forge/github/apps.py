@@ -81,9 +81,8 @@ def rate_limit(call: Call) -> Reply:
     installation = call.principal.installation if isinstance(call.principal, Token) else None
     limit, used, reset = 60, 0, int(call.hub.world.clock.now().timestamp()) + 3600
     if installation is not None and installation.resets_at is not None:
-        installation.used -= 1  # asking is free
         limit, used, reset = installation.limit, installation.used, int(installation.resets_at.timestamp())
-    core = {"limit": limit, "used": used, "remaining": limit - used, "reset": reset}
+    core = {"limit": limit, "used": used, "remaining": max(limit - used, 0), "reset": reset}
     return Reply(200, {"resources": {"core": core, "search": core}, "rate": core})
 
 

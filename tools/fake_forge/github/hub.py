@@ -126,7 +126,7 @@ class Hub:
     ) -> dict[str, Any]:
         whole: dict[str, Any] = ({"action": action} if action else {}) | dict(payload)
         if repository is not None:
-            whole["repository"] = self.shapes.repository(repository)
+            whole.setdefault("repository", self.shapes.repository(repository))
             if repository.owner.kind == "Organization":
                 whole["organization"] = self._organization(repository.owner)
         whole["sender"] = self.shapes.user(sender)

@@ -409,6 +409,7 @@ class People:
             "commits": [hub.shapes.commit_in_webhook(repository, each) for each in commits[-20:]],
             "head_commit": hub.shapes.commit_in_webhook(repository, sha),
             "pusher": {"name": by, "email": f"{by}@users.example"},
+            "repository": hub.shapes.repository_in_push(repository),
         }
         sender = self._world.account(by)
         hub.announce("push", None, sender, told, repository=repository)

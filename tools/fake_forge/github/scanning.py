@@ -24,7 +24,7 @@ def upload(call: Call) -> Reply:
     """Taken at once, looked at later: what is wrong with the document is told by its status."""
     try:
         packed = base64.b64decode(call.body["sarif"], validate=True)
-    except binascii.Error as error:
+    except (binascii.Error, ValueError) as error:  # ValueError: not ASCII
         raise Refusal(400, "The SARIF field isn't Base64") from error
     if len(packed) > LARGEST:
         raise Refusal(413, "The SARIF payload is larger than 10 MB after gzip")
