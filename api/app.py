@@ -19,7 +19,18 @@ from api.events import Streams
 from api.middleware import BodyLimit, ErrorBoundary, RequestRate, SecurityHeaders
 from api.pages.sessions import COOKIE
 from api.presentation import API
-from api.routers import analyses, documentation, operations, results, webhooks
+from api.routers import (
+    analyses,
+    audit,
+    documentation,
+    members,
+    operations,
+    organisations,
+    projects,
+    results,
+    tokens,
+    webhooks,
+)
 from services.limits import Rates
 from services.settings import Settings
 from services.version import version
@@ -55,6 +66,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context
     app.state.streams = Streams(settings)
     for router in (analyses.router, results.router, documentation.router):
+        app.include_router(router, prefix=API)
+    for router in (projects.router, organisations.router, members.router, tokens.router, audit.router):
         app.include_router(router, prefix=API)
     app.include_router(webhooks.router, prefix=API)
     # The address that forges are told; the one below /api/v1 is that of the documentation.

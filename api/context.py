@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 
 from services.accounts import TokenService
 from services.accounts.audit import AuditService
+from services.accounts.organisations import OrganisationService
 from services.accounts.sessions import SessionService
 from services.accounts.users import UserService
 from services.analyses.about import AboutService
@@ -22,6 +23,7 @@ from services.forges.overview import PullRequestOverview
 from services.forges.receiving import Webhooks
 from services.jobs.doorbell import Doorbell
 from services.oversight import OversightService, WorkplaceService
+from services.projects.service import ProjectService
 from services.reports.sources import DirectorySources, NoSources, Sources
 from services.settings import Settings
 from services.snapshots import SnapshotStore
@@ -43,6 +45,8 @@ class Context:
     inbox: Inbox
     tokens: TokenService
     users: UserService
+    organisations: OrganisationService
+    projects: ProjectService
     sessions: SessionService
     audit: AuditService
     oversight: OversightService
@@ -66,6 +70,8 @@ class Context:
             inbox=Inbox(database),
             tokens=TokenService(database, settings),
             users=UserService(database),
+            organisations=OrganisationService(database),
+            projects=ProjectService(database, settings),
             sessions=SessionService(database, settings),
             audit=AuditService(database),
             oversight=OversightService(database, settings),

@@ -8,6 +8,8 @@ from typing import Annotated
 from fastapi import Depends
 
 from services.analyses.errors import AnalysisNotFoundError
+from services.projects.errors import ProjectNotFoundError
+from services.projects.service import NAME_PATTERN
 
 # What no id looks like is not found without asking: PostgreSQL refuses a NUL in a text with an error of its own.
 ID_PATTERN = r"^[0-9a-z]{20,40}$"
@@ -20,3 +22,14 @@ def _existing_form(analysis_id: str) -> str:
 
 
 AnalysisId = Annotated[str, Depends(_existing_form)]
+
+
+def _project_as_called(project: str) -> str:
+    """The stroke of a full name can't stand in an address: `organisation~name` does, or the id."""
+    called = project.replace("~", "/")
+    if not re.fullmatch(NAME_PATTERN, called):
+        raise ProjectNotFoundError(f"there is no project {project[:120]!r}", project=project[:120])
+    return called
+
+
+ProjectKey = Annotated[str, Depends(_project_as_called)]

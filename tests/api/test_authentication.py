@@ -24,6 +24,8 @@ PUBLIC = {
     # pages of documentation, and the way in
     *("/rules", "/rules/{rule_id}", "/checks/{name}", "/sign-in", "/sign-in/{code}", "/sign-out"),
     *("/static/{name}", "/favicon.ico"),
+    # good for one project's badge, or for one analysis
+    *("/badges/{project_id}/{code}.svg", "/shared/{code}"),
     # signed by the forge that sends them
     *("/webhooks/{forge}", "/api/v1/webhooks/{forge}"),
 }
