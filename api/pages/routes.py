@@ -26,7 +26,7 @@ router = APIRouter(include_in_schema=False)
 _KEPT = "public, max-age=31536000, immutable"
 
 
-@router.get("/")
+@router.get("/analyses")
 def list_page(
     context: ContextDependency, visitor: Visitor, before: Annotated[str | None, Query(pattern=ID_PATTERN)] = None
 ) -> Response:
@@ -36,7 +36,7 @@ def list_page(
         "analyses.html",
         page=page,
         first=before is None,
-        here=f"/?before={before}" if before else "/",
+        here=f"/analyses?before={before}" if before else "/analyses",
         visitor=visitor,
         server=context.settings.public_url,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -44,14 +44,26 @@ def find_readable(session: Session, subject: Subject, called: str) -> ProjectRow
 
 
 def readable_after(
-    session: Session, subject: Subject, name: str, *, limit: int, organisation_id: str | None, archived: bool
+    session: Session,
+    subject: Subject,
+    name: str,
+    *,
+    limit: int,
+    organisation_id: str | None,
+    archived: bool,
+    text: str | None = None,
 ) -> Sequence[ProjectRow]:
-    """Up to `limit` projects that `subject` may read whose names come after `name`, in their order."""
+    """Up to `limit` projects that `subject` may read whose names come after `name`, in their order.
+
+    `text` is looked for in names, whatever the case.
+    """
     statement = readable_by(select(ProjectRow), ProjectRow.id, subject).where(
         ProjectRow.name > name, ProjectRow.archived_at.is_not(None) if archived else ProjectRow.archived_at.is_(None)
     )
     if organisation_id is not None:
         statement = statement.where(ProjectRow.organisation_id == organisation_id)
+    if text:
+        statement = statement.where(func.lower(ProjectRow.name).contains(text.lower(), autoescape=True))
     return session.scalars(statement.order_by(ProjectRow.name).limit(limit)).all()
 
 

@@ -120,8 +120,11 @@ class ProjectService:
         limit: int = 50,
         organisation: str | None = None,
         archived: bool = False,
+        text: str | None = None,
     ) -> ProjectPage:
         """Projects that `subject` may read, in the order of their names; `cursor` is that of the page before.
+
+        `text` is looked for in their names.
 
         Raises `OrganisationNotFoundError`.
         """
@@ -134,7 +137,13 @@ class ProjectService:
                     raise OrganisationNotFoundError(f"there is no organisation {organisation[:64]!r}")
                 organisation_id = found.id
             rows = repository.readable_after(
-                session, subject, cursor or "", limit=limit + 1, organisation_id=organisation_id, archived=archived
+                session,
+                subject,
+                cursor or "",
+                limit=limit + 1,
+                organisation_id=organisation_id,
+                archived=archived,
+                text=text,
             )
             items = _views(session, subject, rows[:limit])
             return ProjectPage(items, items[-1].name if len(rows) > limit else None)

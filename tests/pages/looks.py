@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import httpx
 from axe_playwright_python.sync_playwright import Axe
 
+from api.pages.sessions import COOKIE
+from services.accounts import TokenService
+from services.accounts.models import UserRow
+from services.accounts.sessions import SessionService
+from services.accounts.users import subject_of_user
+from services.database import Database
 from tests.serving import RunningServer, token
 
 LOOKS: Final[dict[str, dict[str, Any]]] = {
@@ -23,9 +31,39 @@ def assert_well_made(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
-def signed_in(server: RunningServer, *scopes: str) -> httpx.Client:
-    """A browser without a window, signed in with a token; it asks for pages."""
+def signed_in(server: RunningServer, *, user: str | None = None, scope: str = "admin") -> httpx.Client:
+    """A browser without a window, signed in as a user or else with a token of the installation; it asks for pages."""
     session = httpx.Client(base_url=server.url, headers={"Accept": "text/html"}, timeout=30)
-    answer = session.post("/sign-in", data={"token": token(server.settings, *(scopes or ("admin",)))})
-    assert answer.status_code == 303, answer.text
+    session.cookies.set(COOKIE, _session(server, user, scope))
     return session
+
+
+def open_as(
+    open_window: Any, server: RunningServer, *, user: str | None = None, scope: str = "admin", **options: Any
+) -> Any:
+    """A window, signed in as a user or else with a token of the installation."""
+    window = open_window(signed_in=False, **options)
+    window.context.add_cookies([{"name": COOKIE, "value": _session(server, user, scope), "url": server.url}])
+    return window
+
+
+def _session(server: RunningServer, user: str | None, scope: str) -> str:
+    database = Database.open(server.settings, lambda _queue: None)
+    try:
+        sessions = SessionService(database, server.settings)
+        if user is not None:
+            with database.reading() as session:
+                return sessions.begin(subject_of_user(session.get_one(UserRow, user)))
+        subject = TokenService(database, server.settings).authenticate(token(server.settings, scope))
+        assert subject is not None
+        return sessions.begin(subject, how="token")
+    finally:
+        database.close()
+
+
+@contextmanager
+def refusal(window: Any) -> Iterator[None]:
+    """What the browser complains about in here is the refusal that the test wants to see."""
+    before = list(window.complaints)
+    yield
+    window.complaints[:] = before

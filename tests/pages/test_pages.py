@@ -61,6 +61,7 @@ def assert_fits(page: Any) -> None:
 
 def test_the_first_visit_explains_how_to_begin(open_window: Any) -> None:
     window = open_window()
+    window.open("/analyses")
     assert window.page.get_by_role("heading", name="No analysis yet").is_visible()
     assert "gradproof submit" in window.page.content()
     assert_accessible(window.page)
@@ -73,6 +74,7 @@ def test_the_list_shows_what_there_is_newest_first_and_page_by_page(
     for _ in range(25):
         client.post("/api/v1/analyses", files=upload(), data={"project": "vision"})
     window = open_window()
+    window.open("/analyses")
     rows = window.page.locator("tbody tr")
     assert rows.count() == 25
     assert "queued" in rows.first.inner_text()
@@ -180,7 +182,14 @@ def test_every_page_is_accessible_and_fits_in_light_dark_and_on_a_phone(
     workshop.fail("control", "the host `github.com` can't be reached")
     rule = client.get("/api/v1/rules").json()[-1]["id"]
     window = open_window(**options)
-    paths = ["/", f"/analyses/{identity}", f"/analyses/{running}", f"/analyses/{failed}", "/rules", f"/rules/{rule}"]
+    paths = [
+        "/analyses",
+        f"/analyses/{identity}",
+        f"/analyses/{running}",
+        f"/analyses/{failed}",
+        "/rules",
+        f"/rules/{rule}",
+    ]
     for path in [*paths, "/sign-in", "/nothing"]:
         window.open(path)
         assert_accessible(window.page)
@@ -223,6 +232,7 @@ def test_progress_moves_by_itself_and_the_report_appears_when_the_analysis_ends(
 def test_the_list_moves_by_itself(open_window: Any, client: httpx.Client, workshop: Workshop) -> None:
     client.post("/api/v1/analyses", files=upload())
     window = open_window()
+    window.open("/analyses")
     assert "queued" in window.page.locator("tbody").inner_text()
     workshop.read()
     workshop.probe(failing())
@@ -241,7 +251,7 @@ def test_hostile_text_is_shown_and_does_nothing(open_window: Any, client: httpx.
     window = open_window()
     dialogs: list[str] = []
     window.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
-    for path in ("/", f"/analyses/{identity}"):
+    for path in ("/analyses", f"/analyses/{identity}"):
         window.open(path)
         assert window.page.locator("main script, main img, main b, main i").count() == 0
     assert dialogs == []
@@ -338,7 +348,7 @@ def test_a_sign_in_link_opens_a_session_that_ends_with_its_token(server: Running
     created = tokens.create("first", ["admin"], kind="first")
     link = httpx.URL(sign_in_link(server.settings, created.info.id)).path
     with httpx.Client(base_url=server.url, follow_redirects=True, headers={"Accept": "text/html"}) as visitor:
-        assert "No analysis yet" in visitor.get(link).text
+        assert "No project yet" in visitor.get(link).text
         cookie = next(iter(visitor.cookies.jar))
         assert cookie.has_nonstandard_attr("HttpOnly")
         assert created.text not in str(cookie.value)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.pages.team import pull_requests, workers
+from api.pages import badges
+from api.pages.team import named, projects, pull_requests, workers
 
 router = APIRouter(include_in_schema=False)
-for part in (pull_requests, workers):
+for part in (badges, projects, pull_requests, workers, named):
     router.include_router(part.router)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 
-from api.context import ContextDependency
-from api.pages.sessions import Visitor
-from api.pages.team.rendering import team_page
+from api.pages.team.desk import Looking
 
 router = APIRouter()
 
 
 @router.get("/workers")
-def workers_page(request: Request, context: ContextDependency, visitor: Visitor) -> Response:
+def workers_page(desk: Looking) -> Response:
     """Who works, what waits and since when, who has which GPU, what was lost."""
-    workplace = context.workplace.look(visitor.subject)
-    return team_page(request, context, visitor, "workers.html", workplace=workplace)
+    workplace = desk.context.workplace.look(desk.subject)
+    return desk.page("workers.html", section="workers", current="/workers", workplace=workplace)
