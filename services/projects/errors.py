@@ -31,3 +31,31 @@ class ProjectArchivedError(ConflictError):
 
     code = "project-archived"
     title = "The project is archived"
+
+
+class HookNotFoundError(NotFoundError):
+    """The project has no such hook, or the hook made no such call."""
+
+    code = "hook-not-found"
+    title = "No such hook"
+
+
+class HookUrlError(BadInputError):
+    """The address of a hook can't be called."""
+
+    code = "hook-url"
+    title = "This address can't be called"
+
+
+class HookLimitError(ConflictError):
+    """The project has as many hooks as it may."""
+
+    code = "hook-limit"
+    title = "There are too many hooks"
+
+
+class ShareLinkNotFoundError(NotFoundError):
+    """There is no such link, it is over, or it was revoked: that can't be told apart."""
+
+    code = "share-link-not-found"
+    title = "This link shows nothing"
