@@ -7,16 +7,14 @@ one. This module must not know what anybody may do (`services.accounts.access`).
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from services.database import Base, new_id
 from services.database.base import JsonColumn, UtcDateTime, utc_now
+from services.projects.models import DEFAULT_ORGANISATION as DEFAULT_ORGANISATION  # noqa: PLC0414 - asked for here
 
-# Where projects belong that nobody put anywhere else; it is there from the first migration on.
-DEFAULT_ORGANISATION: Final = "default"
 _ROLE_IS_KNOWN = "role IN ('viewer', 'triager', 'maintainer', 'admin')"
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from services.accounts.models import DEFAULT_ORGANISATION
 from services.database import Base, new_id
 from services.database.base import JsonColumn, UtcDateTime, utc_now
+
+# The organisation of projects that nobody put anywhere else; it is there from the first migration on.
+DEFAULT_ORGANISATION: Final = "default"
 
 
 class ProjectRow(Base):
