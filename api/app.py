@@ -23,11 +23,13 @@ from api.routers import (
     analyses,
     audit,
     documentation,
+    hooks,
     members,
     operations,
     organisations,
     projects,
     results,
+    shares,
     tokens,
     webhooks,
 )
@@ -67,8 +69,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.streams = Streams(settings)
     for router in (analyses.router, results.router, documentation.router):
         app.include_router(router, prefix=API)
-    for router in (projects.router, organisations.router, members.router, tokens.router, audit.router):
-        app.include_router(router, prefix=API)
+    for team in (projects, hooks, shares, organisations, members, tokens, audit):
+        app.include_router(team.router, prefix=API)
     app.include_router(webhooks.router, prefix=API)
     # The address that forges are told; the one below /api/v1 is that of the documentation.
     app.include_router(webhooks.router, include_in_schema=False)

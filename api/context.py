@@ -23,7 +23,9 @@ from services.forges.overview import PullRequestOverview
 from services.forges.receiving import Webhooks
 from services.jobs.doorbell import Doorbell
 from services.oversight import OversightService, WorkplaceService
+from services.projects.hooks import HookService
 from services.projects.service import ProjectService
+from services.projects.shares import ShareService
 from services.reports.sources import DirectorySources, NoSources, Sources
 from services.settings import Settings
 from services.snapshots import SnapshotStore
@@ -47,6 +49,8 @@ class Context:
     users: UserService
     organisations: OrganisationService
     projects: ProjectService
+    hooks: HookService
+    shares: ShareService
     sessions: SessionService
     audit: AuditService
     oversight: OversightService
@@ -72,6 +76,8 @@ class Context:
             users=UserService(database),
             organisations=OrganisationService(database),
             projects=ProjectService(database, settings),
+            hooks=HookService(database, settings),
+            shares=ShareService(database, settings),
             sessions=SessionService(database, settings),
             audit=AuditService(database),
             oversight=OversightService(database, settings),

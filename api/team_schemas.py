@@ -247,6 +247,12 @@ class HookIn(Body):
     url: Url = Field(description="https only, on the public Internet or a trusted network")
 
 
+class HookPatch(Body):
+    """Whether a hook is to be told nothing for now."""
+
+    disabled: bool
+
+
 class HookOut(BaseModel):
     """An outgoing hook with the secret that its calls are signed with."""
 

@@ -131,7 +131,7 @@ class HookService:
             return DeliveryPage(items, items[-1].id if len(rows) > limit else None)
 
     def redeliver(self, subject: Subject, project: str, hook_id: str, delivery_id: str) -> Delivery:
-        """Make a call again, from the first attempt on. Raises as `remove` does; an unknown call is not found either."""
+        """Make a call again, from the first attempt on. Raises as `remove` does, also for a call it never made."""
         with self._database.unit_of_work() as uow:
             hook = self._found(uow.session, subject, project, hook_id)
             row = uow.session.get(HookDeliveryRow, delivery_id)

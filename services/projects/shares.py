@@ -1,7 +1,7 @@
 """Links that show one analysis, read only, to whoever has them, until they end.
 
-A link holds the id of its row under a MAC: nothing in the database lets anybody in. Whoever follows it is a subject that
-can read this one analysis and nothing else.
+A link holds the id of its row under a MAC: nothing in the database lets anybody in. Whoever follows it is a subject
+that can read this one analysis and nothing else.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ShareService:
             return self._link(row)
 
     def visit(self, code: str) -> Subject:
-        """Who follows a link: a subject that can read its analysis and nothing else. Raises `ShareLinkNotFoundError`."""
+        """Who follows a link: a subject that can read its analysis only. Raises `ShareLinkNotFoundError`."""
         link_id, _, signature = code.partition(".")
         genuine = hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(link_id).encode())
         with self._database.reading() as session:
