@@ -17,7 +17,7 @@ from analyzer.registry import rules_named
 from services.analyses.errors import InvalidOptionsError
 from services.checks.plan import CHECKS
 from services.findings.model import SettledFinding, TargetResult
-from services.gates import GatePolicy
+from services.gates import GatePolicy, RuleMode
 from services.reports.document import AnalysisInfo, ExampleInfo, Gate, PlanInfo, SnapshotInfo, Source, Tool
 
 
@@ -25,7 +25,8 @@ class AnalysisOptions(BaseModel):
     """What a submission may choose.
 
     `checks` and `rules` are empty for all of them; rules to `ignore` are left out of those. A rule is named by its id,
-    its name, or the beginning of ids. Without `reuse` everything is run again, also what has not changed.
+    its name, or the beginning of ids. Without `reuse` everything is run again, also what has not changed. `modes` are
+    those that the project holds over the repository's own, by rule id: no submission chooses them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,6 +36,7 @@ class AnalysisOptions(BaseModel):
     rules: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     reuse: bool = True
+    modes: Mapping[str, RuleMode] = {}
 
     @field_validator("checks")
     @classmethod
@@ -141,7 +143,8 @@ class StaticOutcome:
 
     `declared` is keyed by the name of the target; `tolerances` by the name of the tolerance; `checks` is empty for all
     of them, and the submission's own choice goes before it. `has_examples` tells whether the repository seems to show
-    how it is called. `absent` says of declared targets, by name, why there is nothing to run.
+    how it is called. `absent` says of declared targets, by name, why there is nothing to run. `reading` is what the
+    configuration says of which files are read for which rules (see `services.triage.looked`).
     """
 
     analysis: StaticAnalysis
@@ -151,6 +154,7 @@ class StaticOutcome:
     checks: tuple[str, ...] = ()
     has_examples: bool = False
     absent: Mapping[str, str] = field(default_factory=dict)
+    reading: Mapping[str, object] = field(default_factory=dict)
 
     def not_run(self, target: TargetDeclaration) -> tuple[str, str] | None:
         """Why a target is not to be run, in a few stable words and a sentence; None if it is."""

@@ -10,9 +10,12 @@ from services.analyses.models import Purpose
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Why an analysis is made: of which line, for which pull request."""
+    """Why an analysis is made: of which line, for which pull request.
 
-    purpose: Purpose = Purpose.MAIN
+    Without a purpose, one that is compared with a base is of a proposal, and any other of the main line.
+    """
+
+    purpose: Purpose | None = None
     branch: str | None = None
     pull_request_id: str | None = None
 

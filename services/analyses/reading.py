@@ -6,7 +6,7 @@ killed. This module must not know the database.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -19,9 +19,12 @@ from services.analyses.examples import has_examples, is_text
 from services.analyses.model import AnalysisOptions, DeclaredTarget, StaticOutcome
 from services.checks.plan import CHECKS
 from services.configuration import Configuration, RuleSelection, read_configuration
+from services.gates.policy import RuleMode
 
 # What is read: modules, and notebooks.
 SUFFIXES: Final = (".py", ".ipynb")
+# The keys of the configuration that decide which rule speaks of which file.
+CHOOSES: Final = ("include", "exclude", "select", "ignore", "per_path", "rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def read_files(
     reading: Reading = Reading(),
 ) -> StaticOutcome:
     """The same for some files below `root`, by the configuration at `configured_at` (None: at `root`)."""
-    configuration = known_configuration(configured_at or root)
+    configuration = _under(options.modes, known_configuration(configured_at or root))
     selection = RuleSelection(configuration, select=options.rules, ignore=options.ignore)
     modules = [path for path in paths if path.endswith(SUFFIXES)]
     selected = sorted(configuration.files(modules))
@@ -112,4 +115,10 @@ def outcome_of(analysis: StaticAnalysis, configuration: Configuration) -> Static
         },
         tolerances=dict(configuration.tolerances),
         checks=configuration.checks or (),
+        reading=configuration.model_dump(mode="json", include=set(CHOOSES)),
     )
+
+
+def _under(modes: Mapping[str, RuleMode], configuration: Configuration) -> Configuration:
+    """The configuration with the modes that go before its own: a change must not switch off what judges it."""
+    return configuration.model_copy(update={"rules": {**configuration.rules, **modes}}) if modes else configuration

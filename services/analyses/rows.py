@@ -41,7 +41,7 @@ def tool_of(row: AnalysisRow) -> Tool:
     assert isinstance(imports, int)
     environment = stored.get("environment")
     return Tool(
-        version=version(),
+        version=str(stored.get("version") or version()),
         torch=None if torch is None else str(torch),
         devices=[str(device) for device in devices],
         sandbox=str(stored.get("sandbox", "none")),

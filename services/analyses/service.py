@@ -29,7 +29,7 @@ from services.analyses.model import (
     Stage,
     Submitted,
 )
-from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
+from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus, Purpose
 from services.analyses.occasion import NO_OCCASION, Occasion
 from services.analyses.planning import plan_info
 from services.analyses.queueing import checks_of, static_job
@@ -118,7 +118,7 @@ class AnalysisService:
                     base_id=base,
                     project_id=project_id,
                     options=options.model_dump(mode="json"),
-                    purpose=occasion.purpose,
+                    purpose=occasion.purpose or (Purpose.MAIN if base is None else Purpose.PROPOSAL),
                     branch=occasion.branch,
                     pull_request_id=occasion.pull_request_id,
                 )
@@ -233,7 +233,7 @@ class AnalysisService:
                 or evaluate(
                     findings,
                     targets,
-                    policy_of(row),
+                    policy_of(session, row),
                     status=row.status,  # type: ignore[arg-type]
                     status_reason=row.reason,
                 ),

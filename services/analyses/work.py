@@ -41,6 +41,8 @@ from services.reuse.keys import Circumstances, Surroundings, content_key, exampl
 from services.reuse.origins import Origin, origin_of_analysis
 from services.settings import Settings
 from services.snapshots.repository import record_snapshot
+from services.triage.policy import effective_policy, project_modes
+from services.triage.repository import settings_of
 
 _ENDED_EARLY = {"crashed": JobState.CRASHED, "timed out": JobState.TIMED_OUT, "out of memory": JobState.CRASHED}
 
@@ -111,7 +113,9 @@ class WorkResults:
             base = None if row.base_id is None else session.get(AnalysisRow, row.base_id)
             return StaticWork(
                 row.snapshot_digest,
-                AnalysisOptions.model_validate(row.options),
+                AnalysisOptions.model_validate(row.options).model_copy(
+                    update={"modes": project_modes(settings_of(session, row.project_id))}
+                ),
                 None if base is None else base.snapshot_digest,
             )
 
@@ -173,13 +177,15 @@ class WorkResults:
         """
         with self._ending(claim) as (uow, row):
             options = AnalysisOptions.model_validate(row.options)
-            found = retain(outcome.analysis.findings, outcome.policy)
+            policy = effective_policy(outcome.policy, settings_of(uow.session, row.project_id))
+            found = retain(outcome.analysis.findings, policy)
             store_findings(uow.session, row.id, settle(found, ()))
             store_suppressions(uow.session, row.id, outcome.analysis.suppressed)
             row.configuration = {
                 "policy": POLICY.dump_python(outcome.policy, mode="json"),
                 "tolerances": dict(outcome.tolerances),
                 "checks": list(outcome.checks),
+                "reading": dict(outcome.reading),
             }
             row.configuration_hash = _hash({"options": row.options, "configuration": row.configuration})
             row.static_finished_at = utc_now()

@@ -18,6 +18,9 @@ from services.reports.document import CheckInfo, Diagnosis, Harness
 
 # Ids in one statement: databases limit its parameters, SQLite to 32,766.
 _AT_ONCE: Final = 1_000
+# The key beside the evidence of a check under which it is kept what it is, seen from the base. Never a part of results
+# that other analyses take over: they have a base of their own.
+_COMPARED: Final = "compared with the base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,9 @@ def count_results(session: Session, analysis_id: str) -> tuple[int, int]:
 
 def check_info(row: CheckResultRow) -> CheckInfo:
     """One result as the report knows it."""
+    evidence = dict(row.evidence)
+    compared = evidence.pop(_COMPARED, None)
+    told = compared if isinstance(compared, Mapping) else {}
     return CheckInfo(
         check=row.check_name,
         verdict=row.verdict,
@@ -241,10 +247,37 @@ def check_info(row: CheckResultRow) -> CheckInfo:
         diagnosis=None if row.diagnosis is None else Diagnosis.model_validate(row.diagnosis),
         path=row.path,
         line=row.line,
-        evidence=row.evidence,
+        evidence=evidence,
         repro=row.repro,
         duration_s=row.duration_s,
+        baseline_class=told.get("class"),
+        baseline_reason=told.get("reason"),
     )
+
+
+def record_classes(session: Session, analysis_id: str, targets: Iterable[TargetResult]) -> None:
+    """Keep with each failing check what it is, seen from the base of its analysis."""
+    classes = {
+        (target.declaration.name, check.check, check.device): {
+            "class": check.baseline_class,
+            "reason": check.baseline_reason,
+        }
+        for target in targets
+        for check in target.checks
+        if check.baseline_class is not None
+    }
+    if not classes:
+        return
+    rows = session.execute(
+        select(CheckResultRow, TargetRow.name)
+        .join(TargetRow, TargetRow.id == CheckResultRow.target_id)
+        .where(CheckResultRow.analysis_id == analysis_id, CheckResultRow.verdict == "fail")
+    )
+    for row, name in rows:
+        told = classes.get((name, row.check_name, row.device))
+        if told is not None:
+            row.evidence = {**row.evidence, _COMPARED: told}
+    session.flush()
 
 
 def _declaration(row: TargetRow) -> TargetDeclaration:

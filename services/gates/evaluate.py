@@ -2,17 +2,20 @@
 
 Only new, open findings whose rule may block count; a finding that was executed and held (`not_reproduced`) does not.
 Notes never fail a gate, nor do checks that did not come to a verdict: those are named, so that nobody takes silence
-for a pass. Pure.
+for a pass. Where there is a base, only checks that fail because of the change count (`services.gates.classes`), and
+findings that rest on other failures alone count as if nothing had been run. Pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from analyzer.findings import Severity
 from services.checks.plan import BUDGET_SPENT
+from services.findings.failures import is_failure
 from services.findings.model import SettledFinding, TargetResult
+from services.gates.classes import WORDS, may_block
 from services.gates.policy import GatePolicy, RuleMode
 from services.reports.document import AnalysisStatus, CheckInfo, CheckVerdict, Gate, GateCondition
 
@@ -36,43 +39,93 @@ def evaluate(
 ) -> Gate:
     """The gate of one analysis. `status` is how the analysis ended, `status_reason` why it is not `finished`."""
     conditions = []
+    judged = _Judged(targets, policy)
     if policy.no_failing_check:
-        conditions.append(_no_failing_check(targets, _excused(findings, policy)))
+        conditions.append(_no_failing_check(targets, _excused(findings, judged)))
     if policy.no_new_error:
-        conditions.append(_no_new(Severity.ERROR, findings, policy))
+        conditions.append(_no_new(Severity.ERROR, findings, judged))
     if policy.no_new_warning:
-        conditions.append(_no_new(Severity.WARNING, findings, policy))
+        conditions.append(_no_new(Severity.WARNING, findings, judged))
     if policy.complete:
         conditions.append(_complete(status, status_reason, targets))
     return Gate(passed=all(condition.passed for condition in conditions), conditions=conditions)
 
 
-def _excused(findings: Sequence[SettledFinding], policy: GatePolicy) -> frozenset[tuple[object, ...]]:
+class _Judged:
+    """Which findings count, and how grave they are, by the policy and by what is known of the failing checks."""
+
+    def __init__(self, targets: Sequence[TargetResult], policy: GatePolicy) -> None:
+        self._policy = policy
+        failing = [
+            ((target.declaration.name, check.check, check.device), check)
+            for target in targets
+            for check in target.checks
+            if check.verdict == "fail"
+        ]
+        self._not_to_blame = frozenset(key for key, check in failing if not may_block(check))
+        self.compared = any(check.baseline_class is not None for _, check in failing)
+
+    def counts(self, settled: SettledFinding) -> bool:
+        """Whether the finding can fail the gate, if it is grave enough."""
+        return (
+            settled.is_new
+            and settled.triage not in _DECIDED_ELSEWHERE
+            and settled.settlement.verdict != "not_reproduced"
+            and self._policy.mode(settled.finding.rule, settled.finding.name) is RuleMode.BLOCK
+            and not (is_failure(settled.finding) and self._rests_on_others(settled))
+        )
+
+    def severity(self, settled: SettledFinding) -> Severity:
+        """That of the rule where only failures confirm it that the change has not brought about."""
+        return settled.finding.severity if self._rests_on_others(settled) else settled.severity
+
+    def _rests_on_others(self, settled: SettledFinding) -> bool:
+        if not self._not_to_blame or settled.settlement.verdict != "confirmed":
+            return False
+        told = checks_of(settled)
+        return bool(told) and all(key in self._not_to_blame for key in told)
+
+
+def _excused(findings: Sequence[SettledFinding], judged: _Judged) -> frozenset[tuple[object, ...]]:
     """The failing checks all of whose findings are known, decided or not blocking, by target, check and device."""
     counting: dict[tuple[object, ...], bool] = {}
     for settled in findings:
-        records = settled.settlement.evidence.get("checks")
-        for record in records if isinstance(records, list) else ():
-            key = (record.get("target"), record.get("check"), record.get("device"))
-            counting[key] = counting.get(key, False) or _counts(settled, policy)
+        for key in checks_of(settled) if "checks" in settled.settlement.evidence else ():
+            counting[key] = counting.get(key, False) or judged.counts(settled)
     return frozenset(key for key, counts in counting.items() if not counts)
+
+
+def checks_of(settled: SettledFinding) -> list[tuple[object, ...]]:
+    """The checks that a finding rests on, by target, check and device."""
+    evidence = settled.settlement.evidence
+    told = evidence.get("checks")
+    records = [record for record in told if isinstance(record, Mapping)] if isinstance(told, list) else [evidence]
+    keys = [(record.get("target"), record.get("check"), record.get("device")) for record in records]
+    return [key for key in keys if None not in key]
 
 
 def _no_failing_check(targets: Sequence[TargetResult], excused: frozenset[tuple[object, ...]]) -> GateCondition:
     ran: list[tuple[TargetResult, CheckInfo]] = [(target, check) for target in targets for check in target.checks]
     counts = Counter(check.verdict for _, check in ran)
     failures = [(target, check) for target, check in ran if check.verdict == "fail"]
+    to_blame = [(target, check) for target, check in failures if may_block(check)]
     failing = [
         f"{check.check} on {target.declaration.name}"
-        for target, check in failures
+        for target, check in to_blame
         if (target.declaration.name, check.check, check.device) not in excused
     ]
-    others = len(failures) - len(failing)
+    others = len(to_blame) - len(failing)
+    classes = Counter(check.baseline_class for _, check in failures)
+    of_others = [f"{classes[kind]} {words}" for kind, words in WORDS.items() if kind != "new" and classes[kind]]
     undecided = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _UNDECIDED.items() if counts[verdict])
     known = f"{others} more fail{'s' if others == 1 else ''} as known or decided" if others else ""
-    tail = f" ({', '.join(words for words in (known, undecided) if words)})" if known or undecided else ""
+    asides = [words for words in (known, *of_others, undecided) if words]
+    tail = f" ({', '.join(asides)})" if asides else ""
     if failing:
-        explanation = f"{len(failing)} of {len(ran)} fail: {_some(failing)}{tail}"
+        new = " and are new" if len(classes) > (None in classes) else ""
+        explanation = f"{len(failing)} of {len(ran)} fail{new}: {_some(failing)}{tail}"
+    elif of_others:
+        explanation = f"none of {len(ran)} fails because of the change{tail}"
     elif ran:
         explanation = f"none of {len(ran)} fails, {counts['pass']} pass{'es' if counts['pass'] == 1 else ''}{tail}"
     else:
@@ -84,23 +137,15 @@ def _no_failing_check(targets: Sequence[TargetResult], excused: frozenset[tuple[
     return GateCondition(name="no check fails", passed=not failing, explanation=explanation)
 
 
-def _no_new(severity: Severity, findings: Sequence[SettledFinding], policy: GatePolicy) -> GateCondition:
-    of_severity = [settled for settled in findings if settled.severity is severity]
-    counting = [settled for settled in of_severity if _counts(settled, policy)]
+def _no_new(severity: Severity, findings: Sequence[SettledFinding], judged: _Judged) -> GateCondition:
+    of_severity = [settled for settled in findings if judged.severity(settled) is severity]
+    counting = [settled for settled in of_severity if judged.counts(settled)]
     places = [f"{settled.finding.rule} at {settled.finding.region.place}" for settled in counting]
     others = len(of_severity) - len(counting)
-    tail = f" ({others} more do not count: known, decided, not reproduced or not blocking)" if others else ""
+    why = "not reproduced, not brought about by the change" if judged.compared else "not reproduced"
+    tail = f" ({others} more do not count: known, decided, {why} or not blocking)" if others else ""
     explanation = f"{len(counting)} new: {_some(places)}{tail}" if counting else f"no new {severity.value}{tail}"
     return GateCondition(name=f"no new {severity.value}", passed=not counting, explanation=explanation)
-
-
-def _counts(settled: SettledFinding, policy: GatePolicy) -> bool:
-    return (
-        settled.is_new
-        and settled.triage not in _DECIDED_ELSEWHERE
-        and settled.settlement.verdict != "not_reproduced"
-        and policy.mode(settled.finding.rule, settled.finding.name) is RuleMode.BLOCK
-    )
 
 
 def _done(targets: Sequence[TargetResult]) -> str:

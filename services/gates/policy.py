@@ -33,11 +33,16 @@ class GatePolicy:
 
     def mode(self, rule: str, name: str) -> RuleMode:
         """The mode of a rule: the id decides, then the name, then the longest beginning of the id, else `block`."""
-        for key in (rule, name):
-            if key in self.modes:
-                return self.modes[key]
-        beginnings = [key for key in self.modes if rule.startswith(key)]
-        return self.modes[max(beginnings, key=len)] if beginnings else RuleMode.BLOCK
+        return mode_of(self.modes, rule, name) or RuleMode.BLOCK
+
+
+def mode_of(modes: Mapping[str, RuleMode], rule: str, name: str) -> RuleMode | None:
+    """What `modes` says of a rule: by its id, its name, or the longest beginning of its id; None if it says nothing."""
+    for key in (rule, name):
+        if key in modes:
+            return modes[key]
+    beginnings = [key for key in modes if rule.startswith(key)]
+    return modes[max(beginnings, key=len)] if beginnings else None
 
 
 def retain(findings: Iterable[Finding], policy: GatePolicy) -> tuple[Finding, ...]:

@@ -17,6 +17,7 @@ AnalysisStatus = Literal["queued", "running", "finished", "failed", "cancelled",
 FindingVerdict = Literal["confirmed", "not_reproduced", "not_exercised", "static_only"]
 CheckVerdict = Literal["pass", "fail", "inconclusive", "skipped", "error"]
 TriageState = Literal["open", "accepted", "false_positive", "fixed", "regressed"]
+CheckClassName = Literal["new", "already_failing", "flaky", "not_comparable"]
 Json = dict[str, object]
 
 
@@ -96,9 +97,23 @@ class GateCondition(Document):
     explanation: str
 
 
-class Gate(Document):
+class GateRecord(Document):
+    """What a gate said when its analysis ended, kept where a later decision about a finding changed that."""
+
     passed: bool
     conditions: list[GateCondition]
+    revised_at: datetime = Field(description="when the gate was last judged anew")
+    revised_by: str = Field(description="whose decision that was for")
+
+
+class Gate(Document):
+    """`passed` and `conditions` are what holds now, by all that was decided about the findings."""
+
+    passed: bool
+    conditions: list[GateCondition]
+    at_end: GateRecord | None = Field(
+        default=None, description="what it said when the analysis ended; null where nothing has changed since"
+    )
 
 
 class EditInfo(Document):
@@ -206,6 +221,12 @@ class CheckInfo(Document):
     evidence: Json = {}
     repro: str | None = None
     duration_s: float
+    baseline_class: CheckClassName | None = Field(
+        default=None,
+        description="of a check that fails where there is a base: whether the change brought that about. Only `new` "
+        "fails a gate",
+    )
+    baseline_reason: str | None = Field(default=None, description="the sentence behind baseline_class")
 
 
 class TargetInfo(Document):

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
+import structlog
 from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject, belongs_to_readable, readable_by
 from services.projects.models import ProjectRow
+from services.projects.settings import InvalidProjectSettingsError, ProjectSettings, read_project_settings
 from services.reports.listing import CursorError
 from services.triage.model import (
     NOBODY,
@@ -33,11 +35,25 @@ from services.triage.model import (
 )
 from services.triage.models import ProjectFindingRow, TriageEventRow
 
+log = structlog.get_logger(__name__)
+
 PAGE_LIMIT: Final = 200
 _FACETS: Final = 50
 _RULES: Final = 1_000
 _PROJECTS: Final = 100
 _STATES: Final = ("open", "regressed", "accepted", "false_positive", "fixed")
+
+
+def settings_of(session: Session, project_id: str | None) -> ProjectSettings:
+    """What a project has set for itself; the defaults for what belongs to none, or was set by a newer Gradproof."""
+    if project_id is None:
+        return ProjectSettings()
+    stored = session.scalar(select(ProjectRow.settings).where(ProjectRow.id == project_id))
+    try:
+        return read_project_settings(stored or {})
+    except InvalidProjectSettingsError as error:
+        log.warning("project_settings_unreadable", project=project_id, reason=error.message)
+        return ProjectSettings()
 
 
 def readable_of(session: Session, subject: Subject, project_ids: Collection[str]) -> Sequence[str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from analyzer.findings import Severity
-from services.findings.model import SettledFinding, Settlement
+from services.findings.model import SettledFinding, Settlement, TargetResult
 from services.gates import GatePolicy, RuleMode, evaluate, retain
+from services.gates.classes import BaseCheck, BaseTarget, Comparand, with_classes
 from services.reports.document import Gate, GateCondition
 from tests.reports.samples import arity, check, failing, finding, target
 
@@ -135,3 +138,98 @@ def test_a_condition_that_is_switched_off_is_not_in_the_gate() -> None:
     gate = evaluate([settled()], [target(checks=(failing(),))], policy)
     assert gate.passed
     assert [condition.name for condition in gate.conditions] == ["analysis complete"]
+
+
+def compared(kind: str) -> TargetResult:
+    """A target whose gradcheck fails, and is this, seen from the base."""
+    return target(checks=(failing(baseline_class=kind), check(check="nan_gradient")))
+
+
+def alone(verdict: str = "confirmed") -> SettledFinding:
+    """The finding that a failing check is by itself."""
+    evidence = {"checks": [{"target": "pkg.a:Square", "check": "gradcheck", "device": "cpu"}]}
+    told = finding(rule="gradcheck", name="backward-raises", severity=Severity.ERROR)
+    return SettledFinding(told, Settlement(verdict, "because", evidence))  # type: ignore[arg-type]
+
+
+def test_where_there_is_a_base_only_a_new_failure_fails_the_gate() -> None:
+    for kind, passes in (("new", False), ("already_failing", True), ("flaky", True), ("not_comparable", True)):
+        gate = evaluate([alone()], [compared(kind)], GatePolicy())
+        assert gate.passed is passes, kind
+
+
+def test_the_condition_counts_the_failures_by_class() -> None:
+    classes = ("new", "already_failing", "flaky", "flaky", "not_comparable")
+    gate = evaluate([], [compared(kind) for kind in classes], GatePolicy())
+    assert condition(gate, "no check fails").explanation == (
+        "1 of 10 fail and are new: gradcheck on pkg.a:Square (1 already failing on the base, 2 flaky, 1 not comparable)"
+    )
+    gate = evaluate([], [compared(kind) for kind in classes[1:]], GatePolicy())
+    assert condition(gate, "no check fails").explanation == (
+        "none of 8 fails because of the change (1 already failing on the base, 2 flaky, 1 not comparable)"
+    )
+
+
+def test_a_finding_that_rests_on_an_unstable_failure_counts_as_if_nothing_had_been_run() -> None:
+    evidence = {"target": "pkg.a:Square", "check": "gradcheck", "device": "cpu"}
+    note = SettledFinding(finding(severity=Severity.NOTE), Settlement("confirmed", "because", evidence))
+    warning = SettledFinding(finding(), Settlement("confirmed", "because", evidence))
+    assert not evaluate([note], [compared("new")], GatePolicy(no_failing_check=False)).passed
+    assert evaluate([note], [compared("flaky")], GatePolicy(no_failing_check=False)).passed
+    # What reading found is new all the same: it is as grave as its rule is.
+    gate = evaluate([warning], [compared("flaky")], GatePolicy(no_failing_check=False))
+    assert condition(gate, "no new error").passed
+    assert not condition(gate, "no new warning").passed
+
+
+def known(verdict: str, cause: str | None = None, **changes: object) -> Comparand:
+    """A base whose gradcheck of `Square` said this."""
+    harness = target().harness
+    assert harness is not None
+    values: dict[str, object] = {
+        "torch": "2.13.0",
+        "devices": {"cpu"},
+        "targets": {"pkg.a:Square": BaseTarget(harness.constructor, tuple(harness.inputs), has_harness=True)},
+        "checks": {("pkg.a:Square", "gradcheck", "cpu"): BaseCheck(verdict, cause)},
+    }
+    return Comparand(**values | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "reason"),
+    [
+        (known("pass"), "new", "passes on the base"),
+        (known("fail", "backward_raises"), "already_failing", "fails on the base too"),
+        (known("fail", "wrong_gradient"), "new", "for another reason (wrong gradient)"),
+        (known("inconclusive"), "flaky", "came to no verdict"),
+        (known("skipped"), "not_comparable", "was skipped"),
+        (known("error"), "not_comparable", "could not run"),
+        (known("pass", torch="2.12.0"), "not_comparable", "another torch (2.12.0)"),
+        (known("fail", "backward_raises", torch="2.12.0"), "already_failing", "fails on the base too"),
+        (known("pass", targets={"pkg.a:Square": BaseTarget("Square(7)", (), True)}), "not_comparable", "another way"),
+        (known("pass", checks={}, targets={}), "new", "no such target"),
+        (known("pass", checks={}, ran=False), "not_comparable", "not run to its end"),
+        (known("pass", checks={}, devices={"cuda:0"}), "not_comparable", "not run on cpu"),
+        (known("pass", checks={}), "not_comparable", "did not run this check"),
+        (
+            known("pass", checks={}, targets={"pkg.a:Square": BaseTarget(not_run_reason="needs data")}),
+            "not_comparable",
+            "not run (needs data)",
+        ),
+        (
+            known("pass", earlier={("pkg.a:Square", "gradcheck", "cpu"): frozenset({"pass", "fail"})}),
+            "flaky",
+            "the same code passed in another run",
+        ),
+        (
+            known("fail", earlier={("pkg.a:Square", "gradcheck", "cpu"): frozenset({"inconclusive"})}),
+            "flaky",
+            "came to no verdict in another run",
+        ),
+        (known("pass", earlier={("pkg.a:Square", "gradcheck", "cpu"): frozenset({"fail"})}), "new", "passes"),
+    ],
+)
+def test_what_a_failing_check_is_seen_from_the_base(base: Comparand, kind: str, reason: str) -> None:
+    (found,) = with_classes([target(checks=(failing(), check(check="nan_gradient")))], base, torch="2.13.0")
+    assert (found.checks[0].baseline_class, found.checks[1].baseline_class) == (kind, None)
+    assert reason in (found.checks[0].baseline_reason or "")

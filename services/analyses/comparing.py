@@ -1,0 +1,32 @@
+"""What an analysis is compared with: the results of its base, and those of earlier runs of the same code.
+
+Gathers plain values for `services.gates.classes`, which decides. This module never commits.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from services.analyses.model import AnalysisOptions
+from services.analyses.models import SETTLED_STATUSES, AnalysisRow
+from services.checks.pages_repository import base_checks, base_targets, earlier_verdicts
+from services.gates.classes import Comparand
+
+
+def comparand_of(session: Session, row: AnalysisRow) -> Comparand | None:
+    """What the analysis is compared with; None without a base."""
+    base = None if row.base_id is None else session.get(AnalysisRow, row.base_id)
+    if base is None:
+        return None
+    torch, devices = base.tool.get("torch"), base.tool.get("devices", [])
+    assert isinstance(devices, list)
+    checks = base_checks(session, base.id)
+    return Comparand(
+        ran=base.status in SETTLED_STATUSES and not AnalysisOptions.model_validate(base.options).static_only,
+        torch=None if torch is None else str(torch),
+        # A result of a device is worth as much as the worker's word that it had it.
+        devices=frozenset({*map(str, devices), *(device for _, _, device in checks)}),
+        targets=base_targets(session, base.id),
+        checks=checks,
+        earlier=earlier_verdicts(session, row.id, row.project_id),
+    )

@@ -1,0 +1,296 @@
+"""What settled analyses make of the findings of their project, and what the project makes of those of an analysis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event, update
+
+from analyzer.findings import StaticAnalysis, Suppression
+from services.accounts.access import SYSTEM
+from services.analyses.model import AnalysisOptions, StaticOutcome
+from services.analyses.models import Purpose
+from services.analyses.occasion import Occasion
+from services.analyses.results import ResultService
+from services.configuration import Configuration
+from services.database import Database
+from services.database.base import utc_now
+from services.projects.repository import find_readable
+from services.reports.document import CheckInfo
+from services.settings import Settings
+from services.triage.inbox import Inbox
+from services.triage.model import FindingFilter, ProjectFinding
+from services.triage.models import ProjectFindingRow
+from tests.jobs.support import SNAPSHOT, Bench, check, finding, target
+
+READING = Configuration().model_dump(
+    mode="json", include={"include", "exclude", "select", "ignore", "per_path", "rules"}
+)
+
+
+class Line:
+    """A project whose analyses are said to find this and that."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.inbox = Inbox(bench.database)
+        self.results = ResultService(bench.database, bench.settings)
+
+    def submit(
+        self, *, options: AnalysisOptions | None = None, base: str | None = None, purpose: Purpose | None = None
+    ) -> str:
+        submitted = self.bench.analyses.submit(
+            SNAPSHOT, options, project="vision", base=base, occasion=Occasion(purpose=purpose)
+        )
+        return str(submitted.analysis_id)
+
+    def settle(
+        self,
+        numbers: tuple[int, ...] = (),
+        *results: CheckInfo,
+        suppressed: tuple[int, ...] = (),
+        reading: object = READING,
+        torch: str = "2.13.0+cpu",
+    ) -> None:
+        """The next analysis finds these, and its one target has these results, if any."""
+        (claim,) = self.bench.claim()
+        outcome = StaticOutcome(
+            StaticAnalysis(
+                tuple(finding(number, line=3 + number, settled_by=()) for number in numbers),
+                tuple(Suppression(finding(number, line=90), "measured") for number in suppressed),
+                (target(20),) if results else (),
+                files=1,
+                lines=100,
+            ),
+            reading=reading,  # type: ignore[arg-type]
+        )
+        self.bench.results.read(claim, outcome)
+        if results:
+            (claim,) = self.bench.claim()
+            self.bench.results.ran(claim, torch=torch, devices=["cpu"], sandbox="off", import_torch=1)
+            for result in results:
+                self.bench.results.check(claim, result)
+            self.bench.results.probed(claim)
+
+    def analysed(self, *numbers: int, **settling: object) -> str:
+        """A main analysis that finds these."""
+        analysis_id = self.submit()
+        self.settle(numbers, **settling)  # type: ignore[arg-type]
+        return analysis_id
+
+    def states(self) -> dict[int, tuple[str, bool]]:
+        return {
+            int(item.fingerprint.removeprefix("fingerprint-")): (item.state, item.on_main)
+            for item in self.inbox.findings(SYSTEM, "vision").items
+            if item.fingerprint.startswith("fingerprint-")
+        }
+
+    def one(self, number: int) -> ProjectFinding:
+        return self.inbox.finding(SYSTEM, "vision", f"fingerprint-{number}")
+
+    def kinds(self, number: int) -> list[str]:
+        return [event.kind for event in self.inbox.history(SYSTEM, "vision", f"fingerprint-{number}").items]
+
+    def decide(self, number: int, state: str, **values: object) -> None:
+        with self.bench.database.unit_of_work() as uow:
+            uow.session.execute(
+                update(ProjectFindingRow)
+                .where(ProjectFindingRow.fingerprint == f"fingerprint-{number}")
+                .values(state=state, **values)
+            )
+
+    def triage(self, analysis_id: str) -> dict[str, str]:
+        return {item.fingerprint: item.triage for item in self.results.findings(SYSTEM, analysis_id).items}
+
+
+@pytest.fixture
+def line(database: Database, service_settings: Settings) -> Line:
+    patient = {"lease": timedelta(hours=1), "reconcile_every": timedelta(minutes=1)}
+    return Line(Bench(database, service_settings.model_copy(update=patient)))
+
+
+def test_what_is_gone_is_fixed_and_what_returns_has_regressed(line: Line) -> None:
+    first = line.analysed(1, 2)
+    assert line.states() == {1: ("open", True), 2: ("open", True)}
+    assert (line.one(1).first_analysis_id, line.one(1).last_analysis_id) == (first, first)
+    second = line.analysed(2, 3)
+    assert line.states() == {1: ("fixed", False), 2: ("open", True), 3: ("open", True)}
+    assert line.one(1).fixed_at is not None
+    assert (line.one(2).first_analysis_id, line.one(2).last_analysis_id) == (first, second)
+    third = line.analysed(1, 2, 3)
+    assert line.states() == {1: ("regressed", True), 2: ("open", True), 3: ("open", True)}
+    assert line.one(1).fixed_at is None
+    assert line.kinds(1) == ["regressed", "fixed"]
+    assert line.kinds(2) == []
+    assert line.triage(third)["fingerprint-1"] == "regressed"
+    assert line.inbox.history(SYSTEM, "vision", "fingerprint-1").items[0].details == {"analysis": third}
+
+
+def test_the_latest_analysis_says_where_a_finding_is(line: Line) -> None:
+    line.analysed(1)
+    line.submit()
+    (claim,) = line.bench.claim()
+    moved = replace(finding(1, line=77, settled_by=()), message="divides by x, which can be zero")
+    line.bench.results.read(claim, StaticOutcome(StaticAnalysis((moved,), (), (), files=1, lines=100), reading=READING))
+    assert (line.one(1).line, line.one(1).message) == (77, "divides by x, which can be zero")
+
+
+@pytest.mark.parametrize("state", ["accepted", "false_positive"])
+def test_what_people_decided_stays_when_a_finding_comes_and_goes(line: Line, state: str) -> None:
+    line.analysed(1)
+    line.decide(1, state, reason="measured")
+    analysis_id = line.analysed(1)
+    assert line.triage(analysis_id) == {"fingerprint-1": state}
+    assert line.results.summary(SYSTEM, analysis_id).gate_passed is True
+    line.analysed()
+    assert line.states() == {1: (state, False)}
+    line.analysed(1)
+    assert line.states() == {1: (state, True)}
+    assert line.one(1).reason == "measured"
+
+
+def test_a_proposal_adds_what_it_brings_and_fixes_nothing(line: Line) -> None:
+    base = line.analysed(1, 2)
+    proposal = line.submit(base=base)
+    line.settle((2, 3))
+    assert line.states() == {1: ("open", True), 2: ("open", True), 3: ("open", False)}
+    assert line.one(2).last_analysis_id == base
+    assert line.one(3).last_analysis_id == proposal
+    assert line.inbox.findings(SYSTEM, "vision", FindingFilter(on_main=False)).items[0].fingerprint == "fingerprint-3"
+    line.analysed(2, 3)
+    assert line.states() == {1: ("fixed", False), 2: ("open", True), 3: ("open", True)}
+    # What was fixed and comes back in a proposal is told there, and is not yet so in the project.
+    back = line.submit(purpose=Purpose.PROPOSAL)
+    line.settle((1, 2, 3))
+    assert line.triage(back)["fingerprint-1"] == "regressed"
+    assert line.states()[1] == ("fixed", False)
+
+
+def test_a_base_and_an_overtaken_analysis_change_no_state(line: Line) -> None:
+    line.analysed(1)
+    line.submit(purpose=Purpose.BASE)
+    line.settle((2,))
+    assert line.states() == {1: ("open", True), 2: ("open", False)}
+    older, newer = line.submit(), line.submit()
+    claims = {claim.analysis_id: claim for claim in (*line.bench.claim(), *line.bench.claim())}
+    for analysis_id, found in ((newer, (1, 4)), (older, (5,))):
+        numbers = tuple(finding(number, line=number, settled_by=()) for number in found)
+        line.bench.results.read(
+            claims[analysis_id], StaticOutcome(StaticAnalysis(numbers, (), (), files=1, lines=9), reading=READING)
+        )
+    assert line.states() == {1: ("open", True), 2: ("open", False), 4: ("open", True), 5: ("open", False)}
+    with line.bench.database.reading() as session:
+        project = find_readable(session, SYSTEM, "vision")
+        assert project is not None
+        assert project.baseline_id == newer
+
+
+@pytest.mark.parametrize(
+    ("options", "reading"),
+    [
+        (AnalysisOptions(rules=("GP2",)), READING),
+        (AnalysisOptions(ignore=("GP101",)), READING),
+        (AnalysisOptions(), READING | {"exclude": ["pkg/"]}),
+        (AnalysisOptions(), READING | {"include": ["other/"]}),
+        (AnalysisOptions(), READING | {"rules": {"GP101": "off"}}),
+        (AnalysisOptions(), READING | {"per_path": [{"paths": ["pkg/a.py"], "ignore": ["GP101"]}]}),
+        (AnalysisOptions(), {}),
+    ],
+)
+def test_what_was_not_looked_for_is_not_fixed(line: Line, options: AnalysisOptions, reading: dict[str, object]) -> None:
+    line.analysed(1)
+    line.submit(options=options)
+    line.settle((), reading=reading)
+    expected = ("open", True) if reading else ("fixed", False)
+    assert line.states() == {1: expected}
+
+
+def test_a_file_that_can_not_be_read_fixes_nothing_in_it(line: Line) -> None:
+    line.analysed(1)
+    line.submit()
+    (claim,) = line.bench.claim()
+    broken = replace(finding(2, line=1, settled_by=()), rule="GP001", name="syntax-error")
+    line.bench.results.read(claim, StaticOutcome(StaticAnalysis((broken,), (), (), files=1, lines=9), reading=READING))
+    assert line.states()[1] == ("open", True)
+
+
+def test_a_comment_in_the_source_silences_and_does_not_fix(line: Line) -> None:
+    line.analysed(1)
+    line.analysed(suppressed=(1,))
+    assert line.states() == {1: ("open", False)}
+    assert line.kinds(1) == ["suppressed"]
+
+
+def test_a_failing_check_is_fixed_when_it_passes_and_not_when_it_was_not_run(line: Line) -> None:
+    line.submit()
+    line.settle((), check("gradcheck", "fail", line=205))
+    (found,) = line.inbox.findings(SYSTEM, "vision").items
+    assert (found.rule, found.state, found.on_main) == ("gradcheck", "open", True)
+    for result in (check("nan_gradient"), check("gradcheck", "inconclusive"), check("gradcheck", "skipped")):
+        line.submit(options=AnalysisOptions(reuse=False))
+        line.settle((), result)
+        assert line.inbox.finding(SYSTEM, "vision", found.fingerprint).state == "open"
+    line.submit(options=AnalysisOptions(static_only=True))
+    line.settle()
+    still = line.inbox.finding(SYSTEM, "vision", found.fingerprint)
+    assert (still.state, still.verdict) == ("open", "confirmed")
+    line.submit(options=AnalysisOptions(reuse=False))
+    line.settle((), check("gradcheck"))
+    assert line.inbox.finding(SYSTEM, "vision", found.fingerprint).state == "fixed"
+
+
+def test_an_acceptance_ends_after_so_many_analyses(line: Line) -> None:
+    line.analysed(1)
+    line.decide(1, "accepted", until_occurrences=2, reason="soon")
+    for number in (1, 2):
+        assert line.triage(line.analysed(1)) == {"fingerprint-1": "accepted"}
+        assert line.one(1).occurrences == number
+    third = line.analysed(1)
+    assert line.triage(third) == {"fingerprint-1": "open"}
+    assert line.results.summary(SYSTEM, third).gate_passed is False
+    assert (line.one(1).state, line.one(1).reason, line.one(1).until.occurrences) == ("open", "", None)
+    assert line.kinds(1) == ["expired"]
+
+
+def test_an_acceptance_ends_with_a_newer_torch_and_at_its_date(line: Line) -> None:
+    line.analysed(1, 2)
+    line.decide(1, "accepted", until_torch="2.13.0")
+    line.decide(2, "accepted", until_date=utc_now() + timedelta(days=1))
+    for torch, state in (("2.13.0+cu126", "accepted"), ("2.9.1", "accepted"), ("2.14.0a0", "open")):
+        line.submit(options=AnalysisOptions(reuse=False))
+        line.settle((1, 2), check("nan_gradient"), torch=torch)
+        assert line.one(1).state == state
+    assert line.one(2).state == "accepted"
+    line.decide(2, "accepted", until_date=utc_now() - timedelta(seconds=1))
+    line.analysed(1, 2)
+    assert line.one(2).state == "open"
+
+
+def test_a_failed_or_cancelled_analysis_says_nothing_about_the_project(line: Line) -> None:
+    line.analysed(1)
+    line.bench.analyses.cancel(line.submit())
+    assert line.states() == {1: ("open", True)}
+
+
+def test_analyses_without_a_project_are_kept_out(line: Line) -> None:
+    line.bench.submit_and_read(targets=0)
+    with line.bench.database.reading() as session:
+        assert session.query(ProjectFindingRow).count() == 0
+
+
+def test_many_findings_are_not_as_many_statements(line: Line) -> None:
+    statements = 0
+
+    def counted(*_: object) -> None:
+        nonlocal statements
+        statements += 1
+
+    line.analysed(*range(2000))
+    event.listen(line.bench.database.engine, "before_cursor_execute", counted)
+    line.analysed(*range(1000, 3000))
+    event.remove(line.bench.database.engine, "before_cursor_execute", counted)
+    assert statements < 100
+    facets = line.inbox.facets(SYSTEM, "vision")
+    assert facets.states == {"open": 2000, "fixed": 1000}
