@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
     """Add `db`, `user`, `organisation` and `token` to the command line."""
     database = typer.Typer(no_args_is_help=True, help="The database.")
     database.command("upgrade")(upgrade)
+    database.command("prune")(prune)
     app.add_typer(database, name="db")
     users = typer.Typer(no_args_is_help=True, help="People who sign in.")
     users.command("create")(create_user)
@@ -55,6 +56,30 @@ def upgrade() -> None:
     settings = read_settings()
     run_migrations(settings)
     say("The database is up to date.")
+
+
+def prune(
+    older_than: int = typer.Option(
+        ..., min=1, metavar="DAYS", help="Drop analyses that ended more days ago than this."
+    ),
+    keep: int = typer.Option(0, min=0, help="Of each project, also drop all but so many of the newest; 0: do not."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would be dropped, and drop nothing."),
+) -> None:
+    """Drop old analyses with all that is theirs, and the snapshots that nothing refers to any more.
+
+    Kept however old: the newest analysis of a project's main line, the base of one that is kept, the one in which a
+    finding was last seen that somebody decided about, and what an open pull request or a link still shows.
+    """
+    from services.retention import Keep, prune as run, would_prune  # noqa: PLC0415, I001
+
+    wanted = Keep(timedelta(days=older_than), keep)
+    settings = read_settings()
+    if dry_run:
+        found = would_prune(settings, wanted)
+        say(f"{found.analyses:,} analyses and {found.snapshots:,} snapshots would be dropped.")
+        return
+    done = run(settings, wanted)
+    say(f"Dropped {done.analyses:,} analyses and {done.snapshots:,} snapshots.")
 
 
 def create_token(

@@ -48,7 +48,7 @@ class AnalysisRow(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"), index=True)
-    base_id: Mapped[str | None] = mapped_column(ForeignKey("analyses.id", ondelete="SET NULL"))
+    base_id: Mapped[str | None] = mapped_column(ForeignKey("analyses.id", ondelete="SET NULL"), index=True)
     snapshot_digest: Mapped[str | None] = mapped_column(ForeignKey("snapshots.digest"), index=True)
     status: Mapped[str] = mapped_column(default=AnalysisStatus.QUEUED)
     reason: Mapped[str | None]
@@ -71,7 +71,7 @@ class AnalysisRow(Base):
     purpose: Mapped[str] = mapped_column(default=Purpose.MAIN, server_default=Purpose.MAIN)
     pull_request_id: Mapped[str | None] = mapped_column(index=True)
     branch: Mapped[str | None]
-    submitted_by: Mapped[str | None] = mapped_column(index=True)
+    submitted_by: Mapped[str | None]
     submitted_by_name: Mapped[str | None]
     totals: Mapped[dict[str, object] | None] = mapped_column(JsonColumn)
 
@@ -81,6 +81,7 @@ class AnalysisRow(Base):
         ),
         Index(None, "status"),
         Index(None, "project_id", "purpose", "id"),
+        Index(None, "submitted_by", "created_at"),
     )
 
 

@@ -1,5 +1,5 @@
 """Finds what got lost and sets it going again: jobs of dead workers, doorbells nobody heard, unsettled analyses, and
-work for devices that no worker has.
+work for devices that no worker has. And has what is no longer kept dropped, a little at a time.
 
 Any number of control processes may call it; a lease in the database lets one of them do it at a time. There is no
 scheduler process that could be down. This module must not know how anything is run.
@@ -22,7 +22,9 @@ from services.database import Database
 from services.jobs import repository as jobs
 from services.jobs.model import CPU_QUEUE
 from services.jobs.models import JobRow, JobState
+from services.retention import Dropped, Keep, RetentionService
 from services.settings import Settings
+from services.snapshots.store import SnapshotStore
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +32,8 @@ LEASE = "reconciler"
 # A retried submission comes within minutes; a day is what clients of other services are used to.
 KEYS_KEPT = timedelta(hours=24)
 WORKERS_KEPT = timedelta(hours=1)
+# Looking for what may be dropped reads all analyses: 0.2 s where there are 10,000.
+TIDY_EVERY_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Tick:
     settled: int = 0
     without_device: int = 0
     rung: tuple[str, ...] = ()
+    dropped: Dropped | None = None
 
 
 class Reconciler:
@@ -53,6 +58,8 @@ class Reconciler:
         self._holder = holder
         # By this process's clock: another one that takes over begins to wait anew.
         self._unserved_since: dict[str, float] = {}
+        self._retention = RetentionService(database, SnapshotStore(settings.snapshot_dir))
+        self._tidy_at = 0.0
 
     def tick(self) -> Tick:
         """One round, if the lease is ours."""
@@ -75,12 +82,24 @@ class Reconciler:
             settled=settled,
             without_device=without_device,
             rung=tuple(rung),
+            dropped=self._tidy(),
         )
 
     def resign(self) -> None:
         """Let another process take over at once."""
         with self._database.unit_of_work() as uow:
             jobs.drop_lease(uow.session, LEASE, self._holder)
+
+    def _tidy(self) -> Dropped | None:
+        """Drop some of what is no longer kept; None if it was looked at lately."""
+        if time.monotonic() < self._tidy_at:
+            return None
+        # First the time: where dropping fails (a store that can't be written), it is not tried every few seconds.
+        self._tidy_at = time.monotonic() + TIDY_EVERY_S
+        dropped = self._retention.drop(Keep.by(self._settings))
+        if dropped.more:
+            self._tidy_at = 0.0
+        return dropped
 
     def _recover(self) -> tuple[int, int]:
         with self._database.reading() as session:

@@ -56,7 +56,7 @@ class JobRow(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True, default=new_id)
     analysis_id: Mapped[str] = mapped_column(ForeignKey("analyses.id", ondelete="CASCADE"))
-    target_id: Mapped[str | None] = mapped_column(ForeignKey("targets.id", ondelete="CASCADE"))
+    target_id: Mapped[str | None] = mapped_column(ForeignKey("targets.id", ondelete="CASCADE"), index=True)
     kind: Mapped[str]
     queue: Mapped[str]
     device_class: Mapped[str] = mapped_column(default="")

@@ -14,7 +14,7 @@ from services.database.base import UtcDateTime, utc_now
 
 
 class SnapshotRow(Base):
-    """A snapshot: `digest` is `sha256:` and 64 hexadecimal digits."""
+    """A snapshot: `digest` is `sha256:` and 64 hexadecimal digits. `created_at` is when it was last stored."""
 
     __tablename__ = "snapshots"
 

@@ -10,12 +10,16 @@ from services.snapshots.models import SnapshotRow
 
 
 def record_snapshot(session: Session, *, digest: str, files: int, lines: int) -> None:
-    """Note that the store has this snapshot; nothing happens if that is known already."""
+    """Note that the store has this snapshot.
+
+    One that is known is as young as a new one from now on, and stays as it is until the transaction ends: so nobody
+    drops it between its being stored and its being referred to (`services.retention`).
+    """
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     session.execute(
         insert(SnapshotRow)
         .values(digest=digest, files=files, lines=lines, created_at=utc_now())
-        .on_conflict_do_nothing(index_elements=[SnapshotRow.digest])
+        .on_conflict_do_update(index_elements=[SnapshotRow.digest], set_={"created_at": utc_now()})
     )
 
 

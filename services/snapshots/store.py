@@ -4,10 +4,14 @@ This is the one place where the names of submitted files touch a file system: ev
 the descriptor of its directory, never through a link. A snapshot appears whole, by a rename, or not at all, so any
 number of writers may store the same tree at once. Files and directories are readable by everybody, because the uid of
 a sandbox must read them, and writable by nobody.
+
+What is stored again is as young as what is new, by the time stamp of its directory, and only what is old is discarded.
+A lock makes the two exclude each other: a snapshot that `put` has found there is there, or was written anew.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -16,6 +20,8 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +31,7 @@ from services.snapshots.paths import shown
 
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _STAGING: Final = ".staging-"
+_LOCK: Final = ".lock"
 _STALE_AFTER_S: Final = 3600  # storing takes seconds; what is older was left by a writer that was killed
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,11 +57,11 @@ class SnapshotStore:
             left_out=tree.left_out,
         )
         final = self._place(snapshot.digest)
-        if final.is_dir():
-            return snapshot
         staging = self._directory / f"{_STAGING}{secrets.token_hex(8)}"
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
+            if self._is_renewed(final):
+                return snapshot
             self._remove_stale()
             staging.mkdir(mode=0o755)
             _write(tree, staging)
@@ -67,6 +74,32 @@ class SnapshotStore:
         finally:
             _remove(staging)
         return snapshot
+
+    def discard(self, digest: str, *, unused_for: timedelta) -> bool:
+        """Remove a snapshot that was last stored longer ago than that; False if it is not there, or younger.
+
+        The caller knows that nothing refers to it.
+        """
+        place = self._place(digest)
+        going = self._directory / f"{_STAGING}{secrets.token_hex(8)}"
+        with self._alone(fcntl.LOCK_EX):
+            try:
+                age_s = time.time() - place.stat().st_mtime
+            except FileNotFoundError:
+                return False
+            if age_s < unused_for.total_seconds():
+                return False
+            place.rename(going)
+            os.utime(going)  # else a writer would take it for one that was left behind, and remove it as well
+        _remove(going)
+        return True
+
+    def digests(self) -> tuple[str, ...]:
+        """The digests of all snapshots, sorted."""
+        if not self._directory.is_dir():
+            return ()
+        names = sorted(os.listdir(self._directory))  # noqa: PTH208 - names only, no Path objects
+        return tuple(digest for digest in (f"sha256:{name}" for name in names) if _DIGEST.fullmatch(digest))
 
     def path(self, digest: str) -> Path:
         """The read-only directory of plain files. Raises `SnapshotNotFoundError`."""
@@ -90,6 +123,25 @@ class SnapshotStore:
         if match is None:
             raise SnapshotNotFoundError(f"not the digest of a snapshot: {shown(digest)}", digest=shown(digest))
         return self._directory / match[1]
+
+    def _is_renewed(self, place: Path) -> bool:
+        """Whether the snapshot is there; then it counts as stored just now."""
+        with self._alone(fcntl.LOCK_SH):
+            try:
+                os.utime(place)
+            except FileNotFoundError:
+                return False
+            return True
+
+    @contextmanager
+    def _alone(self, how: int) -> Iterator[None]:
+        """Until the block ends, no other process is in a block that excludes this one."""
+        lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, how)
+            yield
+        finally:
+            os.close(lock)
 
     def _remove_stale(self) -> None:
         for entry in self._directory.glob(f"{_STAGING}*"):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +27,17 @@ ORDER = {"a/b.py": b"1", "a-b/c.py": b"2", "a.py": b"3", "a/b/c/d.py": b"4", "a0
 def tree() -> Iterator[SourceTree]:
     with read_archive(stream(zip_of({f"repo-1/{name}": data for name, data in FILES.items()})), "a.zip") as read:
         yield read
+
+
+def entries(directory: Path) -> list[str]:
+    """What lies in a store, its lock apart."""
+    return sorted(entry.name for entry in directory.iterdir() if entry.name != ".lock")
+
+
+def age(directory: Path, seconds: float) -> None:
+    """What time does to a snapshot that nobody stores again."""
+    when = directory.stat().st_mtime - seconds
+    os.utime(directory, (when, when))
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -67,7 +82,7 @@ def test_storing_twice_stores_once(tmp_path: Path, tree: SourceTree) -> None:
     inode = store.path(first.digest).stat().st_ino
     assert store.put(tree) == first
     assert store.path(first.digest).stat().st_ino == inode
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(entries(tmp_path)) == 1
 
 
 def _put_in_another_process(directory: str, source: str) -> str:
@@ -87,7 +102,7 @@ def test_writers_at_the_same_time_do_not_disturb_each_other(tmp_path: Path) -> N
         digests |= {job.get(60) for job in jobs}
     (digest,) = digests
     store.verify(digest)
-    assert [entry.name for entry in (tmp_path / "store").iterdir()] == [digest.removeprefix("sha256:")]
+    assert entries(tmp_path / "store") == [digest.removeprefix("sha256:")]
 
 
 def test_a_snapshot_appears_whole_or_not_at_all(tmp_path: Path, tree: SourceTree) -> None:
@@ -101,7 +116,7 @@ def test_a_snapshot_appears_whole_or_not_at_all(tmp_path: Path, tree: SourceTree
     store = SnapshotStore(tmp_path)
     with pytest.raises(SnapshotStoreError, match="No space left on device"):
         store.put(failing)
-    assert list(tmp_path.iterdir()) == []
+    assert entries(tmp_path) == []
     with pytest.raises(SnapshotNotFoundError):
         store.path(tree.digest)
 
@@ -121,7 +136,46 @@ def test_what_a_killed_writer_left_is_removed_once_it_is_old(tmp_path: Path, tre
         when = (tmp_path / name).stat().st_mtime - age
         os.utime(tmp_path / name, (when, when))
     digest = SnapshotStore(tmp_path).put(tree).digest
-    assert {entry.name for entry in tmp_path.iterdir()} == {".staging-young", digest.removeprefix("sha256:")}
+    assert entries(tmp_path) == [".staging-young", digest.removeprefix("sha256:")]
+
+
+def test_only_what_was_not_stored_for_a_while_is_discarded(tmp_path: Path, tree: SourceTree) -> None:
+    store = SnapshotStore(tmp_path)
+    assert store.digests() == ()
+    digest = store.put(tree).digest
+    assert store.digests() == (digest,)
+    assert not store.discard(digest, unused_for=timedelta(hours=1))
+    age(store.path(digest), 3700)
+    store.put(tree)
+    assert not store.discard(digest, unused_for=timedelta(hours=1))
+    age(store.path(digest), 3700)
+    assert store.discard(digest, unused_for=timedelta(hours=1))
+    assert not store.discard(digest, unused_for=timedelta(hours=1))
+    assert entries(tmp_path) == []
+    store.verify(store.put(tree).digest)
+
+
+def test_who_stores_while_another_discards_has_the_snapshot_afterwards(
+    tmp_path: Path, tree: SourceTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `put` has seen is not taken away any more: it waits while it is judged, and then writes it anew."""
+    store = SnapshotStore(tmp_path)
+    digest = store.put(tree).digest
+    age(store.path(digest), 3700)
+    storing = Thread(target=store.put, args=[tree])
+
+    def clock() -> float:
+        """Asked for the time, while it judges the age: now somebody stores the same."""
+        if not storing.ident:
+            storing.start()
+            storing.join(0.3)
+        return time.time()
+
+    monkeypatch.setattr("services.snapshots.store.time", SimpleNamespace(time=clock))
+    assert store.discard(digest, unused_for=timedelta(hours=1))
+    storing.join()
+    store.verify(digest)
+    assert entries(tmp_path) == [digest.removeprefix("sha256:")]
 
 
 @pytest.mark.parametrize("digest", ["sha256:" + "0" * 64, "sha256:../../etc", "", "0" * 64, "sha256:" + "A" * 64])
