@@ -5,9 +5,7 @@ Real git speaks to real git over real TLS; only the name server and the certific
 
 from __future__ import annotations
 
-import os
 import ssl
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import trustme
+
+from tools.fake_forge.git_http import backend
 
 HOST_NAME = "forge.example"
 
@@ -89,29 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _git(self, body: bytes) -> None:
         parts = urlsplit(self.path)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "GIT_PROJECT_ROOT": str(self.git.root),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "GIT_CONFIG_COUNT": "1",
-            "GIT_CONFIG_KEY_0": "safe.directory",
-            "GIT_CONFIG_VALUE_0": "*",
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-            "REQUEST_METHOD": self.command,
-            "PATH_INFO": parts.path,
-            "QUERY_STRING": parts.query,
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-            "REMOTE_ADDR": "127.0.0.1",
-        }
-        done = subprocess.run(
-            ["git", "http-backend"], check=False, input=body, env=environment, stdout=-1, stderr=subprocess.DEVNULL
-        )
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
-        status = int(headers.pop("Status", "200 OK").split()[0])
-        self._plain(status, headers, content)
+        answer = backend(self.git.root, self.command, parts.path, query=parts.query, headers=self.headers, body=body)
+        self._plain(answer.status, answer.headers, answer.body)
 
     def log_message(self, *_: object) -> None:
         """Say nothing: `requests` is what tests read."""

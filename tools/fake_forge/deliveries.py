@@ -8,7 +8,8 @@ import queue
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -71,7 +72,7 @@ class Parcel:
 
 
 class Courier:
-    """Sends to one address. `send` waits for the receiver; `post` leaves it to a thread, in order."""
+    """Sends to one address: `send` at once, `put` at the end of `acting`, `post` by a thread, in order."""
 
     def __init__(self, clock: Clock, first_id: int) -> None:
         self.url: str | None = None
@@ -82,6 +83,8 @@ class Courier:
         self._client = httpx.Client(timeout=PATIENCE_S, verify=_tls())
         self._queue: queue.Queue[Parcel | None] = queue.Queue()
         self._thread: threading.Thread | None = None
+        self._waiting: list[Parcel] = []
+        self._depth = 0
 
     def send(self, parcel: Parcel) -> Delivery:
         """Send now, and return what came of it."""
@@ -123,6 +126,25 @@ class Courier:
     def settle(self) -> None:
         """Return when everything posted has been sent."""
         self._queue.join()
+
+    @contextmanager
+    def acting(self, lock: threading.RLock) -> Iterator[None]:
+        """Hold a lock, and send what was put in meanwhile after letting go of it: a receiver may well ask back."""
+        with lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+            parcels = []
+            if self._depth == 0:
+                parcels, self._waiting = self._waiting, []
+        for parcel in parcels:
+            self.send(parcel)
+
+    def put(self, parcel: Parcel) -> None:
+        """Have it sent when what is going on has been done."""
+        self._waiting.append(parcel)
 
     def close(self) -> None:
         """Send what is left, and stop."""

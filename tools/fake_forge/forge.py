@@ -15,6 +15,8 @@ from tools.fake_forge.deliveries import Delivery
 from tools.fake_forge.failures import Failure, Hold, Switches
 from tools.fake_forge.github.hub import Hub
 from tools.fake_forge.github.people import People
+from tools.fake_forge.gitlab.hub import GitLabHub
+from tools.fake_forge.gitlab.people import GitLab
 from tools.fake_forge.serving import Serving
 from tools.fake_forge.world import Asked, CheckRun, IssueComment, PullRequest, Repository, Sarif, Thread
 
@@ -42,6 +44,8 @@ class FakeForge(People):
 
     What goes wrong: `fail(failure, method, path, times)` with the failures of `tools.fake_forge.failures`; `hold` keeps
     requests waiting. `clock` can be moved.
+
+    `gitlab` is a small GitLab on the same ports, with the same log, failures and clock (see `GitLab`).
     """
 
     def __init__(
@@ -62,13 +66,17 @@ class FakeForge(People):
         hub = Hub(self.clock, self._serving.url, self._serving.secure_url, slug)
         hub.courier.url, hub.secret = webhook_url, webhook_secret
         super().__init__(hub, git_root)
+        gitlab = GitLabHub(hub.world, self._serving.secure_url)
+        self._application = create_application(hub, gitlab, self._switches, git_root)
+        self._gitlab_courier = gitlab.courier
+        self.gitlab = GitLab(gitlab, git_root)
         self.url = self._serving.url
         self.secure_url = self._serving.secure_url
         self.authority = self._serving.authority
 
     def start(self) -> Self:
         """Serve until `close`."""
-        self._serving.start(create_application(self._hub, self._switches, self._git_root))
+        self._serving.start(self._application)
         return self
 
     def close(self) -> None:
@@ -76,6 +84,7 @@ class FakeForge(People):
         self._switches.clear()
         self._serving.close()
         self._hub.courier.close()
+        self._gitlab_courier.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> Self:

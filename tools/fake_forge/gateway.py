@@ -7,15 +7,13 @@ import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from datetime import timedelta
+from typing import Any, Literal
 
 from tools.fake_forge.exchange import Call, Operation, Refusal, Reply, not_found
 from tools.fake_forge.failures import Failure, Hold, Switches
 from tools.fake_forge.github.hub import Hub
-from tools.fake_forge.world import Asked, Installation, Repository, Token
-
-_SECRET_HEADERS: Final = frozenset({"authorization"})
+from tools.fake_forge.world import Installation, Repository, Token
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,6 @@ class Gateway:
         self._hub = hub
         self._switches = switches
 
-    def now(self) -> datetime:
-        """The forge's time."""
-        return self._hub.world.clock.now()
-
     def answer(self, request: Request, operation: Operation, path: dict[str, str]) -> Reply | None:
         """The answer; None where the connection is to be cut."""
         failure = self._switches.take(request.method, request.path)
@@ -55,8 +49,17 @@ class Gateway:
                 body = request.body.decode(errors="replace")
             if failure is not None:
                 reply = self._failed(failure)
-            wrote = call.wrote if call else None
-            self._remember(request, operation, body, reply, failure=failure, wrote=wrote)
+            self._hub.world.remember(
+                method=request.method,
+                path=request.path,
+                query=request.query,
+                headers=request.headers,
+                body=body,
+                operation=operation.name,
+                status=reply.status if reply else None,
+                failure=failure.name if failure else None,
+                wrote=call.wrote if call else None,
+            )
         return reply
 
     def _carry_out(
@@ -77,8 +80,6 @@ class Gateway:
             reply = operation.handler(call)
             if operation.wrote and call.wrote is None:
                 call.wrote = operation.wrote
-            if call.wrote:
-                self._hub.world.written[call.wrote] += 1
         except Refusal as refusal:
             reply = Reply(refusal.status, refusal.body, dict(refusal.headers))
         except Exception:  # noqa: BLE001  # a fault of the fake is to fail the test, not to look like one of GitHub's
@@ -198,34 +199,6 @@ class Gateway:
                 "x-ratelimit-resource": "core",
             }
         return Reply(failure.status, refusal.body, headers)
-
-    def _remember(
-        self,
-        request: Request,
-        operation: Operation,
-        body: Any,
-        reply: Reply | None,
-        *,
-        failure: Failure | None,
-        wrote: str | None,
-    ) -> None:
-        world = self._hub.world
-        headers = {name: value for name, value in request.headers.items() if name not in _SECRET_HEADERS}
-        world.asked.append(
-            Asked(
-                number=len(world.asked) + 1,
-                at=world.clock.now(),
-                method=request.method,
-                path=request.path,
-                query=request.query,
-                headers=headers,
-                body=body,
-                operation=operation.name,
-                status=reply.status if reply else None,
-                failure=failure.name if failure else None,
-                wrote=wrote,
-            )
-        )
 
 
 def _json(body: bytes) -> Any:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+
+class Headers(Protocol):
+    """Headers whose names are found in any case, of any server."""
+
+    def get(self, name: str, /) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -16,7 +22,7 @@ class GitAnswer:
     body: bytes
 
 
-def backend(root: Path, method: str, path: str, *, query: str, headers: Mapping[str, str], body: bytes) -> GitAnswer:
+def backend(root: Path, method: str, path: str, *, query: str, headers: Headers, body: bytes) -> GitAnswer:
     """Git's answer about the repositories below `root`; `path` begins with the repository's directory."""
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),

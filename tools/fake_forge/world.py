@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from tools.fake_forge.clock import Clock
 from tools.fake_forge.diffs import FileDiff, Side, moved_line
@@ -28,6 +28,8 @@ class _Named:
         told = "".join(f" {name}={getattr(self, name)!r}" for name in self._telling)
         return f"<{type(self).__name__} {self.id}{told}>"
 
+
+_SECRET_HEADERS: Final = frozenset({"authorization", "private-token"})
 
 Role = Literal["admin", "maintain", "write", "triage", "read"]
 
@@ -353,6 +355,28 @@ class World:
         suite = CheckSuite(self.new_id("suite", 5001), repository, sha, branch, self.clock.now())
         self.suites[suite.id] = suite
         return suite
+
+    def remember(
+        self,
+        *,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        headers: Mapping[str, str],
+        body: Any,
+        operation: str | None,
+        status: int | None,
+        failure: str | None,
+        wrote: str | None = None,
+    ) -> None:
+        """Write a request down, without the secrets in its headers."""
+        kept = {name: value for name, value in headers.items() if name not in _SECRET_HEADERS}
+        number = len(self.asked) + 1
+        self.asked.append(
+            Asked(number, self.clock.now(), method, path, query, kept, body, operation, status, failure, wrote)
+        )
+        if wrote:
+            self.written[wrote] += 1
 
     def pulls_of(self, repository: Repository, sha: str) -> Iterable[PullRequest]:
         """Open pull requests that a check of this commit is told of: none for forks."""

@@ -48,7 +48,6 @@ class Hub:
         self.courier = Courier(clock, first_id=9_000_001)
         self.secret = "an open secret"
         self.contract = contract()
-        self._parcels: list[Parcel] = []
 
     def announce(
         self,
@@ -63,8 +62,8 @@ class Hub:
     ) -> None:
         """Make a webhook for the App, if it is installed there, not suspended, and subscribed.
 
-        It waits for `take_parcels`; `soon` leaves the sending to a thread. The payload is checked against GitHub's
-        description of it.
+        It is sent at the end of what is going on; `soon` leaves the sending to a thread. The payload is checked against
+        GitHub's description of it.
         """
         installed = installation or (self.world.installation_for(repository) if repository else None)
         if installed is None or (event not in _ALWAYS and event not in self.app.events):
@@ -82,7 +81,7 @@ class Hub:
         if soon:
             self.courier.post(parcel)
         else:
-            self._parcels.append(parcel)
+            self.courier.put(parcel)
 
     def headers(self, event: str, guid: str, body: bytes, secret: str) -> dict[str, str | bytes]:
         """The headers of a webhook, signed."""
@@ -97,11 +96,6 @@ class Hub:
             "X-GitHub-Hook-Installation-Target-Type": "integration",
             "X-Hub-Signature-256": github_signature(secret, body),
         }
-
-    def take_parcels(self) -> list[Parcel]:
-        """The webhooks that wait for being sent; the caller sends them, when nothing is locked."""
-        parcels, self._parcels = self._parcels, []
-        return parcels
 
     def announce_pull(
         self, action: str, pull: PullRequest, sender: Account, more: Mapping[str, Any] | None = None

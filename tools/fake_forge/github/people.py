@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,20 +36,9 @@ class People:
         self._hub = hub
         self._world = hub.world
         self._git_root = git_root
-        self._depth = 0
 
-    @contextmanager
-    def _acting(self) -> Iterator[None]:
-        """Hold the state, and send the webhooks of what was done after letting go: a receiver may well ask back."""
-        with self._world.lock:
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-            parcels = self._hub.take_parcels() if self._depth == 0 else []
-        for parcel in parcels:
-            self._hub.courier.send(parcel)
+    def _acting(self) -> AbstractContextManager[None]:
+        return self._hub.courier.acting(self._world.lock)
 
     # Repositories and installations
 
