@@ -12,6 +12,8 @@ from fastapi import Depends, Request
 
 from services.accounts import TokenService
 from services.accounts.audit import AuditService
+from services.accounts.identities import IdentityService
+from services.accounts.openid import OpenIdProvider
 from services.accounts.organisations import OrganisationService
 from services.accounts.sessions import SessionService
 from services.accounts.users import UserService
@@ -47,6 +49,8 @@ class Context:
     inbox: Inbox
     tokens: TokenService
     users: UserService
+    identities: IdentityService
+    openid: OpenIdProvider | None
     organisations: OrganisationService
     projects: ProjectService
     hooks: HookService
@@ -74,6 +78,8 @@ class Context:
             inbox=Inbox(database),
             tokens=TokenService(database, settings),
             users=UserService(database),
+            identities=IdentityService(database, settings),
+            openid=OpenIdProvider(settings) if settings.oidc_issuer else None,
             organisations=OrganisationService(database),
             projects=ProjectService(database, settings),
             hooks=HookService(database, settings),

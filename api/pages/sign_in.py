@@ -36,7 +36,7 @@ def sign_in_page(
     context: ContextDependency, goal: Annotated[str, Query(alias="next", max_length=500)] = "/"
 ) -> Response:
     """The form that takes a name and a password, or a token."""
-    return _form(context, goal)
+    return sign_in_form(context, goal)
 
 
 @router.post("/sign-in")
@@ -50,7 +50,7 @@ def sign_in(request: Request, context: ContextDependency, shown: Annotated[Crede
         else:
             how, subject = "token", _holder(context, shown.token)
     except (WrongPasswordError, AuthenticationRequiredError, TooManyAttemptsError) as error:
-        response = _form(context, shown.goal, problem=error, name=shown.name)
+        response = sign_in_form(context, shown.goal, problem=error, name=shown.name)
         if isinstance(error, TooManyAttemptsError):
             response.headers["Retry-After"] = str(error.retry_after_s)
         return response
@@ -63,7 +63,7 @@ def follow_sign_in_link(request: Request, code: str, context: ContextDependency)
     try:
         subject = sessions.follow_link(context, code)
     except AuthenticationRequiredError as error:
-        return _form(context, "/", problem=error)
+        return sign_in_form(context, "/", problem=error)
     return _let_in(request, context, subject, "/", how="link")
 
 
@@ -87,12 +87,13 @@ def sign_out_everywhere(context: ContextDependency, visitor: FormSender) -> Resp
     return _out(context)
 
 
-def _form(context: Context, goal: str, *, problem: GradproofError | None = None, name: str = "") -> Response:
+def sign_in_form(context: Context, goal: str, *, problem: GradproofError | None = None, name: str = "") -> Response:
+    """The form, with what was wrong the last time."""
     return render(
         "sign_in.html",
         status=200 if problem is None else problem.http_status,
         section="sign-in",
-        goal=_local(goal),
+        goal=local_address(goal),
         problem=None if problem is None else f"{problem.message[:1].upper()}{problem.message[1:]}.",
         name=name[:64],
         with_password=context.users.passwords_exist(),
@@ -108,7 +109,7 @@ def _holder(context: Context, token: str) -> Subject:
 
 
 def _let_in(request: Request, context: Context, subject: Subject, goal: str, *, how: str) -> Response:
-    response = RedirectResponse(_local(goal), status_code=303)
+    response = RedirectResponse(local_address(goal), status_code=303)
     sessions.begin(request, response, context, subject, how=how)
     return response
 
@@ -123,7 +124,7 @@ def _address(request: Request) -> str | None:
     return None if request.client is None else request.client.host
 
 
-def _local(address: str) -> str:
+def local_address(address: str) -> str:
     """A path of our own, so that signing in never leads to another site."""
     parts = urlsplit(address)
     harmless = (

@@ -32,6 +32,8 @@ from services.database.base import utc_now
 NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?"
 _EMAIL: Final = re.compile(r"[^\s@<>\x00-\x1f]{1,100}@[^\s@<>\x00-\x1f]{1,150}")
 _NOTED_NAME: Final = 64
+PAGE_LIMIT: Final = 200
+DISPLAY_NAME_LENGTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,14 @@ class UserInfo:
     created_at: datetime
     disabled_at: datetime | None
     last_seen_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class UserPage:
+    """Some users in the order of their names; `next_cursor` asks for the next ones."""
+
+    items: tuple[UserInfo, ...]
+    next_cursor: str | None
 
 
 class UserService:
@@ -100,6 +110,38 @@ class UserService:
         """A user by name. Raises `UserNotFoundError`."""
         with self._database.reading() as session:
             return user_info(named_user(session, name))
+
+    def me(self, subject: Subject) -> UserInfo:
+        """The user that `subject` is. Raises `PermissionDeniedError` for whoever is none."""
+        with self._database.reading() as session:
+            return user_info(_myself(session, subject))
+
+    def list(self, subject: Subject, *, cursor: str | None = None, limit: int = 50) -> UserPage:
+        """All users, in the order of their names; for operators. Raises `PermissionDeniedError`."""
+        require_installation(subject)
+        limit = max(1, min(limit, PAGE_LIMIT))
+        with self._database.reading() as session:
+            rows = repository.users_after(session, cursor or "", limit + 1)
+            items = tuple(user_info(row) for row in rows[:limit])
+            return UserPage(items, items[-1].name if len(rows) > limit else None)
+
+    def rename(self, subject: Subject, display_name: str) -> UserInfo:
+        """A user is shown to others by another name from now on; what it did before keeps the name of then.
+
+        Raises `UserNameError`, or `PermissionDeniedError` for whoever is no user.
+        """
+        wanted = " ".join(display_name.split())
+        if not 0 < len(wanted) <= DISPLAY_NAME_LENGTH or not wanted.isprintable():
+            raise UserNameError(
+                f"a display name has 1 to {DISPLAY_NAME_LENGTH} printable characters", field="display_name"
+            )
+        with self._database.unit_of_work() as uow:
+            row = _myself(uow.session, subject)
+            if row.display_name != wanted:
+                details = {"name": row.name, "from": row.display_name, "to": wanted}
+                row.display_name = wanted
+                note(uow.session, subject, "user.rename", "user", row.id, details=details)
+            return user_info(row)
 
     def disable(self, subject: Subject, name: str) -> UserInfo:
         """Let somebody in no more: sessions end, tokens let nobody in. Doing it again changes nothing.
@@ -190,6 +232,13 @@ class UserService:
         nobody = Subject("nobody", "", name[:_NOTED_NAME], frozenset())
         with self._database.unit_of_work() as uow:
             note(uow.session, nobody, "sign-in.failure", "user", user.id, details={"address": address})
+
+
+def _myself(session: Session, subject: Subject) -> UserRow:
+    row = None if subject.kind != "user" else session.get(UserRow, subject.user_id)
+    if row is None:
+        raise PermissionDeniedError("you are signed in with a token, which is nobody's account")
+    return row
 
 
 def subject_of_user(row: UserRow) -> Subject:
