@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -36,6 +37,13 @@ def signed_in(server: RunningServer, *, user: str | None = None, scope: str = "a
     session = httpx.Client(base_url=server.url, headers={"Accept": "text/html"}, timeout=30)
     session.cookies.set(COOKIE, _session(server, user, scope))
     return session
+
+
+def sent(session: httpx.Client, path: str, **fields: str | list[str]) -> httpx.Response:
+    """The answer to a form of a page of this session."""
+    key = re.search(r'name="csrf" value="([^"]+)"', session.get("/me").text)
+    assert key is not None
+    return session.post(path, data={"csrf": key[1], **fields})
 
 
 def open_as(

@@ -8,8 +8,35 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from api.pages import badges
-from api.pages.team import named, projects, pull_requests, workers
+from api.pages.team import (
+    audit,
+    installation,
+    me,
+    named,
+    organisations,
+    project_hooks,
+    project_people,
+    project_rules,
+    project_settings,
+    projects,
+    pull_requests,
+    workers,
+)
 
 router = APIRouter(include_in_schema=False)
-for part in (badges, projects, pull_requests, workers, named):
+for part in (
+    badges,
+    projects,
+    project_rules,
+    project_settings,
+    project_people,
+    project_hooks,
+    audit,
+    organisations,
+    pull_requests,
+    workers,
+    me,
+    installation,
+    named,
+):
     router.include_router(part.router)

@@ -1,0 +1,91 @@
+"""What somebody sets for oneself: the name that others see, the password, sessions, tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Response
+
+from api.pages.team.desk import Acting, Desk, Looking
+from api.pages.team.token_forms import SCOPES, NewTokenForm
+from services.accounts.access import Permission
+from services.problems import GradproofError
+
+router = APIRouter()
+
+
+@router.get("/me")
+def my_page(desk: Looking) -> Response:
+    """One's own settings; for the holder of a token, what it is."""
+    return _me(desk)
+
+
+@router.post("/me")
+def change_name(desk: Acting, display_name: Annotated[str, Form(max_length=500)] = "") -> Response:
+    """Be called something else."""
+    try:
+        desk.context.users.rename(desk.subject, display_name)
+    except GradproofError as error:
+        return _me(desk, problem=error)
+    return desk.done("/me", "Saved. Earlier decisions keep the name of then.")
+
+
+@router.post("/me/password")
+def change_password(
+    desk: Acting,
+    old: Annotated[str, Form(max_length=4096)] = "",
+    new: Annotated[str, Form(max_length=4096)] = "",
+) -> Response:
+    """Change the password; all other sessions end."""
+    client = desk.request.client
+    try:
+        desk.context.users.change_password(
+            desk.subject,
+            old=old,
+            new=new,
+            address=None if client is None else client.host,
+            spare=desk.visit.session_id,
+        )
+    except GradproofError as error:
+        return _me(desk, problem=error)
+    return desk.done("/me", "The password is changed, and your other sessions are over.")
+
+
+@router.post("/me/sessions/{session_id}/end")
+def end_session(desk: Acting, session_id: str) -> Response:
+    """Sign out somewhere."""
+    desk.context.sessions.end(desk.subject, session_id)
+    return desk.done("/me", "That session is over.")
+
+
+@router.post("/me/tokens")
+def make_token(desk: Acting, wanted: NewTokenForm) -> Response:
+    """Make a token. Its text is in the answer, this once; that is why it leads nowhere else."""
+    try:
+        made = desk.context.tokens.issue(desk.subject, wanted.name, wanted.scope, lifetime=wanted.lifetime)
+    except GradproofError as error:
+        return _me(desk, problem=error)
+    return _me(desk, fresh=made.text)
+
+
+@router.post("/me/tokens/{token_id}/revoke")
+def revoke_token(desk: Acting, token_id: str) -> Response:
+    """Make one useless at once."""
+    token = desk.context.tokens.withdraw(desk.subject, token_id)
+    return desk.done("/me", f"{token.name} is revoked.")
+
+
+def _me(desk: Desk, *, problem: GradproofError | None = None, fresh: str | None = None) -> Response:
+    subject = desk.subject
+    is_user = subject.kind == "user"
+    listed = desk.context.tokens.list(subject, limit=200).items if is_user else ()
+    return desk.page(
+        "me.html",
+        problem=problem,
+        user=desk.context.users.me(subject) if is_user else None,
+        sessions=desk.context.sessions.list(subject),
+        tokens=[token for token in listed if token.user_id == subject.user_id],
+        fresh=fresh,
+        scopes=SCOPES,
+        is_operator=subject.everywhere and Permission.ADMINISTER in subject.permissions,
+    )

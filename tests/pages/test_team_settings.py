@@ -1,0 +1,316 @@
+"""The settings pages in a browser: each form sent and its effect seen, with scripts and without, and who may not."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from analyzer.registry import all_rules
+from services.accounts.access import SYSTEM
+from services.database import Database
+from services.projects.models import HookDeliveryRow, HookRow, ProjectRow
+from services.projects.service import ProjectService
+from services.projects.settings import BotSettings, GateSettings, ProjectSettings
+from services.settings import Settings
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, sent, signed_in
+from tests.serving import RunningServer
+from tests.team_rows import Rows
+
+HOSTILE = "\u202e<script>alert(1)</script>"
+BOTH = pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no script"])
+
+
+@pytest.fixture
+def rows(embedded_settings: Settings) -> Iterator[Rows]:
+    database = Database.open(embedded_settings, lambda _queue: None)
+    yield Rows(database)
+    database.close()
+
+
+@pytest.fixture
+def project(rows: Rows) -> str:
+    return rows.project("vision", repository_url="https://github.com/example/vision", default_branch="main")
+
+
+def settings_of(rows: Rows, settings: Settings, project: str) -> ProjectSettings:
+    return ProjectService(rows.database, settings).get(SYSTEM, project).settings
+
+
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
+def test_every_settings_page_is_well_made(
+    open_window: Any, server: RunningServer, rows: Rows, project: str, options: dict[str, Any]
+) -> None:
+    ada = rows.user("ada", "admin", is_operator=True)
+    rows.user("eve", "viewer", project=project, display_name=HOSTILE)
+    hook = rows.add(HookRow(project_id=project, url="https://example.com/a", events=["analysis.finished"]))
+    rows.add(HookDeliveryRow(hook_id=hook, event="analysis.finished", status=503, reason=HOSTILE, attempts=8))
+    rows.finding(project)
+    rows.finding(project, rule="GP999", name=HOSTILE)
+    with rows.database.unit_of_work() as uow:
+        uow.session.get_one(ProjectRow, project).settings = {"known_rules": ["GP101"], "modes": {"GP2": "monitor"}}
+    window = open_as(open_window, server, user=ada, **options)
+    base = f"/projects/{project}"
+    paths = [
+        f"{base}/settings{part}" for part in ("", "/gate", "/bot", "/members", "/tokens", "/hooks", f"/hooks/{hook}")
+    ]
+    for path in [*paths, f"{base}/rules", f"{base}/audit", "/me", "/organisations", "/organisations/default",
+                 "/organisations/default/audit", "/installation"]:  # fmt: skip
+        assert window.open(path).status == 200, path
+        assert_well_made(window.page)
+        assert "<script>alert" not in window.page.content(), path
+
+
+@BOTH
+def test_general_settings_are_changed_and_the_project_archived_and_restored(
+    open_window: Any, server: RunningServer, project: str, options: dict[str, Any]
+) -> None:
+    window = open_as(open_window, server, **options)
+    page = window.page
+    window.open(f"/projects/{project}/settings")
+    page.get_by_label("Name").fill("sight")
+    page.get_by_label("Repository").fill("https://github.com/example/sight")
+    page.get_by_role("button", name="Save").click()
+    assert page.get_by_role("alert").inner_text() == "Saved."
+    assert page.get_by_label("Name").input_value() == "sight"
+    page.get_by_label("Repository").fill("http://127.0.0.1/")
+    with refusal(window):
+        page.get_by_role("button", name="Save").click()
+        assert page.get_by_role("alert").inner_text()
+    page.get_by_text("Archive the project").click()
+    page.get_by_role("button", name="Archive sight").click()
+    assert page.get_by_text("sight is archived.").is_visible()
+    window.open(f"/projects/{project}/settings")
+    page.get_by_role("button", name="Take it into use again").click()
+    assert page.get_by_text("sight is in use again.").is_visible()
+
+
+@BOTH
+def test_gate_and_bot_are_set(
+    open_window: Any, server: RunningServer, rows: Rows, project: str, options: dict[str, Any]
+) -> None:
+    window = open_as(open_window, server, **options)
+    page = window.page
+    window.open(f"/projects/{project}/settings/gate")
+    page.get_by_label("No new warning").select_option("no")
+    page.get_by_role("button", name="Save the gate").click()
+    assert page.get_by_label("No new warning").input_value() == "no"
+    page.get_by_role("link", name="Bot", exact=True).click()
+    page.get_by_label("A gate that fails makes the check fail").check()
+    page.get_by_label("Comment on added lines").uncheck()
+    page.get_by_label("Comments at lines, at most").fill("7")
+    page.get_by_role("button", name="Save").click()
+    assert "Saved" in page.get_by_role("alert").inner_text()
+    assert settings_of(rows, server.settings, project) == ProjectSettings(
+        gate=GateSettings(no_new_warning=False), bot=BotSettings(blocks=True, inline=False, inline_most=7)
+    )
+    page.get_by_label("Comments at lines, at most").fill("31")
+    with refusal(window):
+        page.get_by_role("button", name="Save").click()
+        assert "inline_most" in page.get_by_role("alert").inner_text()
+
+
+@BOTH
+def test_rules_show_their_precision_get_modes_and_are_adopted(
+    open_window: Any, server: RunningServer, rows: Rows, project: str, options: dict[str, Any]
+) -> None:
+    for state, verdict in (("open", "confirmed"), ("fixed", "static_only"), ("false_positive", "static_only"),
+                           ("accepted", "not_exercised")):  # fmt: skip
+        rows.finding(project, state=state, verdict=verdict)
+    with rows.database.unit_of_work() as uow:
+        uow.session.get_one(ProjectRow, project).settings = {"known_rules": ["GP101"]}
+    window = open_as(open_window, server, **options)
+    page = window.page
+    window.open(f"/projects/{project}/rules")
+    line = page.get_by_role("row", name="GP101")
+    assert [cell.inner_text() for cell in line.get_by_role("cell").all()][:7] == ["4", "1", "1", "1", "1", "1", "75 %"]
+    line.get_by_label("Mode of GP101").select_option("comment")
+    page.get_by_role("button", name="Save the modes").click()
+    assert page.get_by_label("Mode of GP101").input_value() == "comment"
+    assert "are only monitored" in page.locator("main").inner_text()
+    page.get_by_role("button", name="Adopt them").click()
+    assert "Adopted" in page.get_by_role("alert").inner_text()
+    kept = settings_of(rows, server.settings, project)
+    assert kept.modes == {"GP101": "comment"}
+    assert kept.known_rules is not None
+    assert set(kept.known_rules) == {rule.id for rule in all_rules()}
+
+
+@BOTH
+def test_members_come_change_and_go(
+    open_window: Any, server: RunningServer, rows: Rows, project: str, options: dict[str, Any]
+) -> None:
+    rows.user("bob")
+    window = open_as(open_window, server, user=rows.user("ada", "admin"), **options)
+    page = window.page
+    for path in (f"/projects/{project}/settings/members", "/organisations/default"):
+        window.open(path)
+        page.get_by_label("Name").fill("nobody")
+        with refusal(window):
+            page.get_by_role("button", name="Add").click()
+            assert "nobody" in page.get_by_role("alert").inner_text()
+        page.get_by_label("Name").fill("bob")
+        page.get_by_label("Role", exact=True).select_option("triager")
+        page.get_by_role("button", name="Add").click()
+        line = page.get_by_role("row", name="Bob")
+        assert line.get_by_role("cell").first.inner_text() == "triager"
+        line.get_by_label("Role of bob").select_option("maintainer")
+        line.get_by_role("button", name="Change").click()
+        assert page.get_by_role("alert").inner_text() == "bob is maintainer now."
+        page.get_by_role("row", name="Bob").get_by_role("button", name="Remove").click()
+        assert page.get_by_role("row", name="Bob").count() == 0
+
+
+@BOTH
+def test_tokens_are_shown_once_and_revoked(
+    open_window: Any, server: RunningServer, rows: Rows, project: str, options: dict[str, Any]
+) -> None:
+    window = open_as(open_window, server, user=rows.user("ada", "admin"), **options)
+    page = window.page
+    for path in (f"/projects/{project}/settings/tokens", "/me"):
+        window.open(path)
+        form = page.locator("form", has=page.get_by_role("button", name="Make it"))
+        form.get_by_label("Name").fill("pipeline")
+        form.get_by_role("button", name="Make it").click()
+        text = page.get_by_label("new token", exact=True).locator("code").inner_text()
+        subject = open_tokens(server, text)
+        assert subject is not None
+        assert subject.project_id == (project if "projects" in path else None)
+        window.open(path)
+        assert text not in page.content()
+        page.get_by_role("button", name="Revoke pipeline").click()
+        assert page.get_by_role("alert").inner_text() == "pipeline is revoked."
+        assert open_tokens(server, text) is None
+
+
+def open_tokens(server: RunningServer, text: str) -> Any:
+    """Whom a token lets in."""
+    from services.accounts import TokenService  # noqa: PLC0415 - of this one question
+
+    database = Database.open(server.settings, lambda _queue: None)
+    try:
+        return TokenService(database, server.settings).authenticate(text)
+    finally:
+        database.close()
+
+
+@BOTH
+def test_hooks_are_added_looked_at_sent_again_and_removed(
+    open_window: Any, server: RunningServer, rows: Rows, project: str, options: dict[str, Any]
+) -> None:
+    window = open_as(open_window, server, **options)
+    page = window.page
+    window.open(f"/projects/{project}/settings/hooks")
+    page.get_by_label("Address").fill("https://127.0.0.1/hook")
+    with refusal(window):
+        page.get_by_role("button", name="Add").click()
+        assert page.get_by_role("alert").inner_text()
+    page.get_by_label("Address").fill("https://example.com/hook")
+    page.get_by_role("button", name="Add").click()
+    hook = page.url.rpartition("/")[2]
+    page.get_by_text("The secret", exact=True).click()
+    assert page.get_by_text("whsec_").is_visible()
+    rows.add(HookDeliveryRow(hook_id=hook, event="analysis.finished", status=503, reason="503", attempts=8))
+    page.reload()
+    assert page.get_by_text("given up").is_visible()
+    page.get_by_role("button", name="Send again").click()
+    assert page.get_by_text("waits").is_visible()
+    page.get_by_role("button", name="Switch it off").click()
+    page.get_by_role("button", name="Switch it on").wait_for()
+    page.get_by_text("Remove the hook").click()
+    page.get_by_role("button", name="Remove it").click()
+    assert page.get_by_text("No hook yet").is_visible()
+
+
+@BOTH
+def test_one_changes_name_and_password_and_ends_sessions(
+    open_window: Any, server: RunningServer, rows: Rows, options: dict[str, Any]
+) -> None:
+    admin = signed_in(server)
+    made = sent(admin, "/installation/users", name="ada", password="quite a long word 7", operator="true")
+    assert made.status_code == 303, made.text
+    window = open_window(signed_in=False, **options)
+    page = window.page
+    window.open("/sign-in?next=/me")
+    page.get_by_label("Name").fill("ada")
+    page.get_by_label("Password").fill("quite a long word 7")
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/me")
+    page.get_by_label("Display name").fill("Ada L.")
+    page.get_by_role("button", name="Save").click()
+    assert page.get_by_label("Display name").input_value() == "Ada L."
+    page.get_by_label("Present password").fill("wrong")
+    page.get_by_label("New password").fill("another long word 8")
+    with refusal(window):
+        page.get_by_role("button", name="Change it").click()
+        assert "wrong" in page.get_by_role("alert").inner_text()
+    page.get_by_label("Present password").fill("quite a long word 7")
+    page.get_by_label("New password").fill("another long word 8")
+    page.get_by_role("button", name="Change it").click()
+    assert "The password is changed" in page.get_by_role("alert").inner_text()
+    assert page.get_by_text("this one").is_visible()
+    page.get_by_role("button", name="Sign out everywhere").click()
+    page.wait_for_url("**/sign-in")
+
+
+def test_an_operator_makes_and_disables_users(server: RunningServer, rows: Rows) -> None:
+    operator = signed_in(server)
+    assert sent(operator, "/installation/users", name="Not good!").status_code == 422
+    assert sent(operator, "/installation/users", name="bob", display_name="Bob").status_code == 303
+    assert "Bob" in operator.get("/installation").text
+    assert sent(operator, "/installation/users/bob/disable").status_code == 303
+    assert "disabled" in operator.get("/installation").text
+    assert sent(operator, "/organisations", slug="acme", name="Acme").headers["location"] == "/organisations/acme"
+    member = signed_in(server, user=rows.user("eve", "admin"))
+    for path in ("/installation/users", "/installation/users/bob/disable", "/organisations"):
+        assert sent(member, path, name="x", slug="x").status_code == 403, path
+    assert member.get("/installation").status_code == 403
+
+
+def test_who_may_not_configure_is_refused_and_sees_no_way_there(
+    server: RunningServer, rows: Rows, project: str
+) -> None:
+    viewer = signed_in(server, user=rows.user("eve", "viewer"))
+    stranger = signed_in(server, user=rows.user("max"))
+    pages = ["settings", "settings/gate", "settings/bot", "settings/members", "settings/tokens", "settings/hooks",
+             "audit", "audit.csv"]  # fmt: skip
+    forms = ["settings", "settings/archive", "settings/restore", "settings/gate", "settings/bot", "settings/members",
+             "settings/tokens", f"settings/tokens/{'0' * 27}/revoke", "settings/hooks",
+             f"settings/hooks/{'0' * 27}/remove", f"settings/hooks/{'0' * 27}/deliveries/{'0' * 27}/repeat",
+             "rules", "rules/adopt"]  # fmt: skip
+    assert f"/projects/{project}/settings" not in viewer.get(f"/projects/{project}").text
+    assert "Save the modes" not in viewer.get(f"/projects/{project}/rules").text
+    for name in pages:
+        assert viewer.get(f"/projects/{project}/{name}").status_code == 403, name
+        assert stranger.get(f"/projects/{project}/{name}").status_code == 404, name
+    for name in forms:
+        assert sent(viewer, f"/projects/{project}/{name}", name="x").status_code == 403, name
+        assert sent(stranger, f"/projects/{project}/{name}", name="x").status_code == 404, name
+        assert viewer.post(f"/projects/{project}/{name}").status_code == 403, name  # a form of no page of ours
+    assert stranger.get("/organisations/default").status_code == 404
+    assert viewer.get("/organisations/default/audit").status_code == 403
+    assert sent(viewer, "/organisations/default/members", user="max", role="admin").status_code == 403
+
+
+def test_the_audit_log_is_filtered_paged_and_downloaded(server: RunningServer, rows: Rows, project: str) -> None:
+    operator = signed_in(server)
+    for number in range(60):
+        assert (
+            sent(operator, f"/projects/{project}/settings", name="vision", default_branch=f"b{number}").status_code
+            == 303
+        )
+    rows.user("bob")
+    assert sent(operator, f"/projects/{project}/settings/members", user="bob", role="viewer").status_code == 303
+    page = operator.get(f"/projects/{project}/audit").text
+    assert page.count("<code>project.change</code>") == 49
+    assert "<code>member.add</code>" in page
+    older = page.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0].replace("&amp;", "&")
+    assert operator.get(older).text.count("<code>project.change</code>") == 11
+    assert "member.add" not in operator.get(f"/projects/{project}/audit?action=project").text
+    file = operator.get(f"/projects/{project}/audit.csv?action=project")
+    assert file.headers["content-disposition"].startswith("attachment")
+    assert len(list(csv.reader(io.StringIO(file.text)))) == 61
+    assert operator.get("/organisations/default/audit?action=member").text.count("<code>member.add</code>") == 1
