@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -153,6 +152,3 @@ def changed(*numbers: int) -> str:
     """The forty lines, with these numbers written anew."""
     lines = LINES.splitlines()
     return "".join(f"{'new ' if place in numbers else ''}{text}\n" for place, text in enumerate(lines, start=1))
-
-
-EXAMPLES = Path(__file__).resolve().parents[1] / "fixtures" / "forge" / "github-webhooks.json"

@@ -72,6 +72,30 @@ def test_the_secondary_limit(forge: FakeForge, app: App, pull: PullRequest) -> N
     assert forge.comments(pull) == []
 
 
+def test_the_limit_of_graphql_is_told_with_200(forge: FakeForge, app: App, pull: PullRequest) -> None:
+    forge.fail(failures.graphql_limit(), "POST", "/graphql")
+    answer = app.post("/graphql", {"query": "{ viewer { login } }"})
+    assert (answer.status_code, answer.headers["x-ratelimit-remaining"]) == (200, "0")
+    assert answer.json()["errors"][0]["type"] == "RATE_LIMITED"
+
+
+def test_errors_of_the_way_are_no_json(forge: FakeForge, app: App, pull: PullRequest) -> None:
+    forge.fail(failures.server_error(502))
+    forge.fail(failures.server_error(500))
+    assert app.get(COMMENTS).headers["content-type"].startswith("text/html")
+    assert app.get(COMMENTS).json()["message"] == "Server Error"
+
+
+def test_an_answer_is_late_while_the_write_is_done(forge: FakeForge, app: App, pull: PullRequest) -> None:
+    hold = forge.hold("POST", "/comments", after=True)
+    asking = threading.Thread(target=lambda: app.post(COMMENTS, {"body": "one"}))
+    asking.start()
+    hold.wait_reached()
+    assert [each.body for each in forge.comments(pull)] == ["one"]
+    hold.release()
+    asking.join()
+
+
 def test_a_token_expires_early(forge: FakeForge, app: App, pull: PullRequest) -> None:
     forge.fail(failures.expired_token(), "GET", "/comments")
     answer = app.get(COMMENTS)

@@ -260,10 +260,10 @@ def test_webhooks_are_signed_as_standard_webhooks(forge: FakeForge, project: Pro
 
 
 def test_failures_are_the_same_as_githubs(forge: FakeForge, api: httpx.Client, merge_request: MergeRequest) -> None:
-    forge.fail(failures.secondary_limit(retry_after=30, status=429), "POST", "/notes")
+    forge.fail(failures.gitlab_limit(retry_after=30), "POST", "/notes")
     forge.fail(failures.cut_after(), "POST", "/notes")
     limited = api.post(NOTES, json={"body": "one"})
-    assert (limited.status_code, limited.headers["retry-after"]) == (429, "30")
+    assert (limited.status_code, limited.headers["retry-after"], limited.text) == (429, "30", "Retry later\n")
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
         api.post(NOTES, json={"body": "two"})
     assert [note.body for note in forge.gitlab.notes(merge_request)] == ["two"]

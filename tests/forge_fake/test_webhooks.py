@@ -6,10 +6,11 @@ import hashlib
 import hmac
 import json
 
-from tests.forge_fake.application import EXAMPLES, LINES, App, Receiver, changed
+from tests.forge_fake.application import LINES, App, Receiver, changed
 from tools.fake_forge import FakeForge
 from tools.fake_forge.deliveries import github_signature
 from tools.fake_forge.distil import WEBHOOKS
+from tools.fake_forge.examples import webhook_examples
 from tools.fake_forge.world import PullRequest
 
 
@@ -84,7 +85,7 @@ def test_fakes_and_examples_have_the_same_keys(forge: FakeForge) -> None:
     pull = pull_request(forge)
     forge.push(pull, {"b.py": "x\n"})
     forge.comment(pull, "one")
-    examples = json.loads(EXAMPLES.read_text(encoding="utf-8"))["payloads"]
+    examples = webhook_examples()
     for name in ("push", "pull_request.opened", "pull_request.synchronize", "issue_comment.created"):
         event, _, action = name.partition(".")
         sent = next(each for each in forge.deliveries if (each.event, each.action or "") == (event, action))

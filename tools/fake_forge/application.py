@@ -92,6 +92,9 @@ def _response(reply: Reply, now: datetime) -> Response:
         "date": format_datetime(now, usegmt=True),
         "x-github-media-type": "github.v3; format=json",
     } | reply.headers
+    if reply.text is not None:
+        kind = "text/html" if reply.text.startswith("<") else "text/plain"
+        return Response(reply.text, reply.status, headers, kind)
     if reply.body is None:
         return Response(status_code=reply.status, headers=headers)
     content = json.dumps(reply.body, ensure_ascii=False).encode()

@@ -14,6 +14,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 OPENAPI: Final = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "forge" / "github-openapi.json"
+EXAMPLES: Final = OPENAPI.with_name("github-webhooks.json")
 # GitHub answers these anywhere, whether or not the operation lists them.
 _ANYWHERE = frozenset({301, 304, 307, 400, 401, 403, 404, 406, 410, 413, 415, 422, 429, 500, 502, 503, 504})
 _MOST = 5  # violations told of one message: the first ones say what is wrong

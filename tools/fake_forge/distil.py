@@ -18,9 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tools.fake_forge.contract import OPENAPI
-
-EXAMPLES: Final = OPENAPI.with_name("github-webhooks.json")
+from tools.fake_forge.contract import EXAMPLES, OPENAPI
 
 OPERATIONS: Final = (
     "GET /app",

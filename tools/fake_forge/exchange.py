@@ -58,12 +58,12 @@ def invalid(resource: str, field_name: str, message: str, code: str = "custom") 
 
 @dataclass
 class Reply:
-    """An answer. `body` None is an empty one."""
+    """An answer. `body` None is an empty one; `text` is one that is no JSON."""
 
     status: int
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
-    raw: bytes | None = None
+    text: str | None = None
 
 
 @dataclass

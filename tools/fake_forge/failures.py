@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 _DOCUMENTATION = "https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api"
 
@@ -15,7 +15,7 @@ class Failure:
     """How a request fails. `status` None cuts the connection without an answer.
 
     With `after` the request is carried out first: the client can't know. `remaining_is_zero` sets the headers of a
-    used up primary limit.
+    used up primary limit. `body` is an answer other than GitHub's usual `message`, `text` one that is no JSON at all.
     """
 
     name: str
@@ -25,6 +25,8 @@ class Failure:
     headers: dict[str, str] = field(default_factory=dict)
     remaining_is_zero: bool = False
     documentation: str | None = None
+    body: Any = None
+    text: str | None = None
 
 
 def primary_limit(status: Literal[403, 429] = 403) -> Failure:
@@ -44,14 +46,31 @@ def secondary_limit(retry_after: int | None = 60, status: Literal[403, 429] = 40
     return Failure("secondary_limit", status, message, headers=headers, documentation=documentation)
 
 
+def graphql_limit() -> Failure:
+    """GraphQL's hourly limit is used up, which it says with 200."""
+    message = {"type": "RATE_LIMITED", "message": "API rate limit already exceeded for installation ID 1."}
+    return Failure("graphql_limit", 200, remaining_is_zero=True, body={"errors": [message]})
+
+
+def gitlab_limit(retry_after: int = 60) -> Failure:
+    """GitLab's limit, in plain text."""
+    headers = {"retry-after": str(retry_after), "ratelimit-remaining": "0"}
+    return Failure("gitlab_limit", 429, headers=headers, text="Retry later\n")
+
+
 def server_error(status: int = 502) -> Failure:
     """The forge fails before it did anything."""
-    return Failure(f"error_{status}", status, "Server Error")
+    return Failure(f"error_{status}", status, "Server Error", text=_page(status))
 
 
 def error_after(status: int = 502) -> Failure:
     """The forge does what it was asked, and answers with an error."""
-    return Failure(f"error_{status}_after", status, "Server Error", after=True)
+    return Failure(f"error_{status}_after", status, "Server Error", after=True, text=_page(status))
+
+
+def _page(status: int) -> str | None:
+    """What stands before the API answers these, and in HTML."""
+    return f"<html>\n<h1>{status}</h1>\n<p>We're having a really bad day.</p>\n</html>\n" if status > 500 else None
 
 
 def cut_before() -> Failure:
@@ -71,8 +90,10 @@ def expired_token() -> Failure:
 
 @dataclass(eq=False)
 class Hold:
-    """Keeps matching requests waiting (before they are carried out) until `release`; a slow forge without a sleep."""
+    """Keeps matching requests waiting until `release`: before they are carried out, or with `after` before they are
+    answered. A slow forge without a sleep."""
 
+    after: bool = False
     _reached: threading.Event = field(default_factory=threading.Event)
     _released: threading.Event = field(default_factory=threading.Event)
 

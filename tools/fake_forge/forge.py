@@ -210,9 +210,12 @@ class FakeForge(People):
         """Let the next `times` requests (None: all) fail whose method is that and whose path has that pattern in it."""
         self._switches.add(failure, method, path, times)
 
-    def hold(self, method: str | None = None, path: str = "", *, times: int | None = 1) -> Hold:
-        """Keep the next `times` requests waiting that match, until `release()` of what is returned."""
-        hold = Hold()
+    def hold(self, method: str | None = None, path: str = "", *, times: int | None = 1, after: bool = False) -> Hold:
+        """Keep the next `times` requests waiting that match, until `release()` of what is returned.
+
+        They wait before they are carried out; with `after` they are carried out, and wait for their answer.
+        """
+        hold = Hold(after=after)
         self._switches.add(hold, method, path, times)
         return hold
 

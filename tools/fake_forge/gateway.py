@@ -37,10 +37,10 @@ class Gateway:
 
     def answer(self, request: Request, operation: Operation, path: dict[str, str]) -> Reply | None:
         """The answer; None where the connection is to be cut."""
-        failure = self._switches.take(request.method, request.path)
-        if isinstance(failure, Hold):
-            failure.pass_through()
-            failure = None
+        switched = self._switches.take(request.method, request.path)
+        if isinstance(switched, Hold) and not switched.after:
+            switched.pass_through()
+        failure = switched if isinstance(switched, Failure) else None
         with self._hub.world.lock:
             body, call, reply = None, None, None
             if failure is None or failure.after:
@@ -60,6 +60,8 @@ class Gateway:
                 failure=failure.name if failure else None,
                 wrote=call.wrote if call else None,
             )
+        if isinstance(switched, Hold) and switched.after:
+            switched.pass_through()
         return reply
 
     def _carry_out(
@@ -198,7 +200,7 @@ class Gateway:
                 "x-ratelimit-reset": str(int(reset.timestamp())),
                 "x-ratelimit-resource": "core",
             }
-        return Reply(failure.status, refusal.body, headers)
+        return Reply(failure.status, failure.body or refusal.body, headers, failure.text)
 
 
 def _json(body: bytes) -> Any:

@@ -133,10 +133,10 @@ class GitLabGateway:
 
     def answer(self, request: Request, operation: GitLabOperation, path: dict[str, str]) -> Reply | None:
         """The answer; None where the connection is to be cut."""
-        failure = self._switches.take(request.method, request.path)
-        if isinstance(failure, Hold):
-            failure.pass_through()
-            failure = None
+        switched = self._switches.take(request.method, request.path)
+        if isinstance(switched, Hold) and not switched.after:
+            switched.pass_through()
+        failure = switched if isinstance(switched, Failure) else None
         world = self._hub.state.world
         with world.lock:
             body: Any = request.body.decode(errors="replace")
@@ -156,6 +156,8 @@ class GitLabGateway:
                 failure=failure.name if failure else None,
                 wrote=call.wrote if call else None,
             )
+        if isinstance(switched, Hold) and switched.after:
+            switched.pass_through()
         return reply
 
     def _carry_out(
@@ -184,4 +186,4 @@ class GitLabGateway:
 def _failed(failure: Failure) -> Reply | None:
     if failure.status is None:
         return None
-    return Reply(failure.status, {"message": failure.message}, dict(failure.headers))
+    return Reply(failure.status, failure.body or {"message": failure.message}, dict(failure.headers), failure.text)
