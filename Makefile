@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-compile bench-service bench-team precision fuzz real-functions gradient-cases compile-faults device-faults mutants examples clean
+.PHONY: help setup demo demo-bot test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-compile bench-service bench-team precision fuzz real-functions gradient-cases compile-faults device-faults mutants examples clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ test-gpu: $(STAMP) ## every test that needs a CUDA device; under 8 minutes
 
 demo: $(STAMP) ## start the service, submit a faulty repository, show what was found (KEEP=1: leave it up)
 	$(BIN)/python -m tools.demo $(if $(KEEP),--keep)
+
+demo-bot: $(STAMP) ## a pull request on a stand-in for GitHub, and what the bot writes there (KEEP=1: leave it up)
+	$(BIN)/python -m tools.demo_bot $(if $(KEEP),--keep)
 
 docs: $(STAMP) ## write the pages that come from the code
 	$(BIN)/python -m tools.make_docs

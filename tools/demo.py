@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,8 +245,11 @@ def _pack(repository: Path) -> tuple[bytes, int, int]:
 
 
 @contextmanager
-def running_service(directory: Path) -> Iterator[Service]:
-    """`gradproof serve` on a free port with its data below `directory`; stopped at the end, whatever happened."""
+def running_service(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """`gradproof serve` on a free port with its data below `directory`; stopped at the end, whatever happened.
+
+    `settings` are environment variables beside those of this process.
+    """
     port = _free_port()
     log = directory / "serve.log"
     command = [
@@ -259,7 +262,7 @@ def running_service(directory: Path) -> Iterator[Service]:
         "--data-dir",
         str(directory / "data"),
     ]
-    environment = {name: value for name, value in os.environ.items() if name not in _OWN}
+    environment = {name: value for name, value in os.environ.items() if name not in _OWN} | dict(settings or {})
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
