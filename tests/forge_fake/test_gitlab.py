@@ -64,7 +64,11 @@ def test_a_merge_request_tells_of_its_diff(api: httpx.Client, merge_request: Mer
     assert changed_file["diff"].startswith("@@ -1,6 +1,6 @@\n")
     assert api.get(f"{REQUEST}/changes").json()["changes"] == [changed_file]
     (found,) = api.get(f"/projects/501/repository/commits/{merge_request.head_sha}/merge_requests").json()
-    assert found["iid"] == 1
+    assert (found["iid"], "diff_refs" in found) == (1, False)
+    params = {"refs[]": ["main", merge_request.head_sha]}
+    assert api.get("/projects/501/repository/merge_base", params=params).json()["id"] == merge_request.base_sha
+    params = {"refs[]": ["main", "nowhere"]}
+    assert api.get("/projects/501/repository/merge_base", params=params).status_code == 400
     assert api.get("/projects/octo%2Ftools%2Fdemo/repository/branches/feature").json()["name"] == "feature"
 
 
@@ -82,6 +86,13 @@ def test_notes_are_listed_in_pages_newest_first(
     assert [each["body"] for each in seen] == [f"note {number}" for number in reversed(range(45))]
     assert (answer.headers["x-total"], answer.headers["x-next-page"]) == ("45", "")
     assert api.get(NOTES, params={"sort": "asc"}).json()[0]["body"] == "note 0"
+
+
+def test_a_push_leaves_a_note_of_the_system(forge: FakeForge, api: httpx.Client, merge_request: MergeRequest) -> None:
+    forge.gitlab.push(merge_request, {"b.py": "x\n"})
+    (note,) = api.get(NOTES).json()
+    assert (note["system"], note["body"]) == (True, "added 1 commit")
+    assert forge.gitlab.notes(merge_request) == []
 
 
 def test_a_note_is_made_changed_and_deleted(forge: FakeForge, api: httpx.Client, merge_request: MergeRequest) -> None:
@@ -159,7 +170,7 @@ def test_a_position_follows_its_line_until_that_changes(
         api.post(DISCUSSIONS, json={"body": "a fault", "position": place(merge_request, new_line=line)})
     old = merge_request.head_sha
     new = forge.gitlab.push(merge_request, {"a.py": "first\n" + changed(3)})
-    kept, outdated = (each["notes"][0]["position"] for each in api.get(DISCUSSIONS).json())
+    kept, outdated = (each["notes"][0]["position"] for each in api.get(DISCUSSIONS).json()[:2])
     assert (kept["new_line"], kept["head_sha"]) == (4, new)
     assert (outdated["new_line"], outdated["head_sha"]) == (30, old)
 
@@ -195,7 +206,8 @@ def test_access_levels_decide(forge: FakeForge, api: httpx.Client, merge_request
 
 def test_tokens_end(forge: FakeForge, api: httpx.Client) -> None:
     headers = {"private-token": "", "authorization": f"Bearer {forge.gitlab.new_token(hours=1)}"}
-    assert api.get("/user", headers=headers).json()["username"] == forge.gitlab.bot
+    told = api.get("/user", headers=headers).json()
+    assert (told["username"], told["bot"]) == (forge.gitlab.bot, True)
     forge.clock.advance(hours=1)
     assert api.get("/user", headers=headers).json() == {"error": "invalid_token"}
     forge.gitlab.revoke(forge.gitlab.token)

@@ -75,6 +75,7 @@ def _endpoint(serve: Callable[..., Reply | None], hub: Hub) -> Callable[[HttpReq
             method=http.method,
             path=http.url.path,
             query=dict(http.query_params),
+            repeated={name: http.query_params.getlist(name) for name in http.query_params},
             headers=http.headers,
             body=await http.body(),
             base=f"{http.url.scheme}://{http.url.netloc}",

@@ -23,6 +23,7 @@ class Request:
     method: str
     path: str
     query: dict[str, str]
+    repeated: dict[str, list[str]]  # query parameters with all of their values
     headers: Mapping[str, str]
     body: bytes
     base: str  # scheme and host, as the client wrote them

@@ -36,6 +36,7 @@ class GitLabCall:
     hub: GitLabHub
     path: dict[str, str]
     query: dict[str, str]
+    repeated: dict[str, list[str]]
     body: dict[str, Any]
     address: str
     user: User | None
@@ -168,7 +169,7 @@ class GitLabGateway:
             user = self._hub.sender(request.headers)
             body = json.loads(request.body) if request.body else {}
             address = f"{request.base}{request.path}"
-            call = GitLabCall(self._hub, path, request.query, body, address, user)
+            call = GitLabCall(self._hub, path, request.query, request.repeated, body, address, user)
             reply = operation.handler(call)
             if operation.wrote and call.wrote is None:
                 call.wrote = operation.wrote

@@ -139,6 +139,14 @@ def add_note(hub: GitLabHub, merge_request: MergeRequest, author: User, body: st
     return reply_to(hub, made, author, body, soon=soon)
 
 
+def add_system_note(hub: GitLabHub, merge_request: MergeRequest, author: User, body: str) -> None:
+    """GitLab itself writes down what somebody did; it stands among the notes, and sends no webhook."""
+    made, now = Discussion(merge_request, individual=True), hub.state.world.clock.now()
+    number = hub.state.world.new_id("gitlab note", 300_001)
+    made.notes.append(Note(number, made, author, body, now, now, system=True))
+    merge_request.discussions.append(made)
+
+
 def start_discussion(
     hub: GitLabHub,
     merge_request: MergeRequest,

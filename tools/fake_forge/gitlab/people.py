@@ -13,7 +13,7 @@ from typing import Any
 from tools.fake_forge.deliveries import Delivery, Parcel
 from tools.fake_forge.git import Files, GitRepository
 from tools.fake_forge.gitlab.hub import GitLabHub
-from tools.fake_forge.gitlab.notes import add_note, place_of, remove_note, reply_to, start_discussion
+from tools.fake_forge.gitlab.notes import add_note, add_system_note, place_of, remove_note, reply_to, start_discussion
 from tools.fake_forge.gitlab.state import DEVELOPER, Discussion, MergeRequest, Note, Project, Status
 
 
@@ -173,6 +173,7 @@ class GitLab:
             self._publish(merge_request)
             for discussion in merge_request.discussions:
                 discussion.follow()
+            add_system_note(self._hub, merge_request, who, "added 1 commit")
             self._hub.announce_merge_request("update", merge_request, who, oldrev=before)
             return sha
 
@@ -231,9 +232,9 @@ class GitLab:
     # What there is
 
     def notes(self, merge_request: MergeRequest) -> list[Note]:
-        """All notes, oldest first."""
+        """The notes that somebody wrote, oldest first."""
         with self._state.world.lock:
-            return merge_request.notes()
+            return [note for note in merge_request.notes() if not note.system]
 
     def discussions(self, merge_request: MergeRequest) -> list[Discussion]:
         """Threads that can be resolved, oldest first."""

@@ -16,7 +16,7 @@ operations: Final = GitLabOperations()
 def current_user(call: GitLabCall) -> Reply:
     if call.user is None:
         raise refused(401, "401 Unauthorized")
-    return Reply(200, call.hub.shapes.user(call.user))
+    return Reply(200, call.hub.shapes.user(call.user) | {"bot": call.user.is_bot, "email": None})
 
 
 @operations.add("GET /projects/{id}")
@@ -43,6 +43,19 @@ def branch(call: GitLabCall) -> Reply:
     return Reply(200, {"name": name, "commit": commit, "default": name == found.default_branch, "protected": False})
 
 
+@operations.add("GET /projects/{id}/repository/merge_base")
+def merge_base(call: GitLabCall) -> Reply:
+    """Of two commits or branches, each in a `refs[]` of its own."""
+    found, names = call.project(REPORTER), call.repeated.get("refs[]", [])
+    if len(names) < 2:
+        raise refused(400, "Provide at least 2 refs")
+    shas = [found.branches.get(name) or found.git.sha(name) for name in names]
+    base = found.git.merge_base(shas[0], shas[1]) if shas[0] and shas[1] else None
+    if base is None:
+        raise refused(400, f"Could not find ref: {names[shas.index(None)]}" if None in shas else "404 Not found")
+    return Reply(200, call.hub.shapes.commit(found, base))
+
+
 @operations.add("GET /projects/{id}/merge_requests")
 def merge_requests(call: GitLabCall) -> Reply:
     """Filtered by `state`, `source_branch` and `target_branch`; the newest first."""
@@ -54,7 +67,7 @@ def merge_requests(call: GitLabCall) -> Reply:
         and query.get("source_branch", each.source_branch) == each.source_branch
         and query.get("target_branch", each.target_branch) == each.target_branch
     ]
-    return call.page(sorted(found, key=lambda each: each.iid, reverse=True), call.hub.shapes.merge_request)
+    return call.page(sorted(found, key=lambda each: each.iid, reverse=True), call.hub.shapes.listed_merge_request)
 
 
 @operations.add("GET /projects/{id}/repository/commits/{sha}/merge_requests")
@@ -65,7 +78,7 @@ def merge_requests_of_commit(call: GitLabCall) -> Reply:
         for each in found.merge_requests.values()
         if sha == each.head_sha or sha in found.git.commits(each.start_sha, each.head_sha)
     ]
-    return call.page(having, call.hub.shapes.merge_request)
+    return call.page(having, call.hub.shapes.listed_merge_request)
 
 
 @operations.add("GET /projects/{id}/merge_requests/{iid}")

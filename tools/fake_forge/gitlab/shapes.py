@@ -175,6 +175,11 @@ class GitLabShapes:
             "web_url": self.merge_request_page(merge_request),
         }
 
+    def listed_merge_request(self, merge_request: MergeRequest) -> Json:
+        """Lists say less."""
+        left_out = ("diff_refs", "changes_count")
+        return {key: value for key, value in self.merge_request(merge_request).items() if key not in left_out}
+
     def merge_request_in_webhook(self, merge_request: MergeRequest) -> Json:
         told = self.merge_request(merge_request)
         kept = ("id", "iid", "title", "description", "state", "created_at", "updated_at", "target_branch", "draft")
@@ -199,7 +204,7 @@ class GitLabShapes:
             "author": self.user(note.author),
             "created_at": when(note.created_at),
             "updated_at": when(note.updated_at),
-            "system": False,
+            "system": note.system,
             "noteable_id": merge_request.id,
             "noteable_type": "MergeRequest",
             "project_id": merge_request.project.id,

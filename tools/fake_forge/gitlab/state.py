@@ -121,6 +121,7 @@ class Note:
     body: str
     created_at: datetime
     updated_at: datetime
+    system: bool = False
     awards: list[tuple[int, User, str]] = field(default_factory=list)
 
     def __repr__(self) -> str:
