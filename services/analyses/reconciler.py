@@ -1,5 +1,6 @@
 """Finds what got lost and sets it going again: jobs of dead workers, doorbells nobody heard, unsettled analyses, and
-work for devices that no worker has. And has what is no longer kept dropped, a little at a time.
+work for devices that no worker has. It ends acceptances whose date has come,
+and has what is no longer kept dropped, a little at a time.
 
 Any number of control processes may call it; a lease in the database lets one of them do it at a time. There is no
 scheduler process that could be down. This module must not know how anything is run.
@@ -25,6 +26,7 @@ from services.jobs.models import JobRow, JobState
 from services.retention import Dropped, Keep, RetentionService
 from services.settings import Settings
 from services.snapshots.store import SnapshotStore
+from services.triage.service import TriageService
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +46,7 @@ class Tick:
     requeued: int = 0
     given_up: int = 0
     settled: int = 0
+    reopened: int = 0
     without_device: int = 0
     rung: tuple[str, ...] = ()
     dropped: Dropped | None = None
@@ -59,6 +62,7 @@ class Reconciler:
         # By this process's clock: another one that takes over begins to wait anew.
         self._unserved_since: dict[str, float] = {}
         self._retention = RetentionService(database, SnapshotStore(settings.snapshot_dir))
+        self._triage = TriageService(database)
         self._tidy_at = 0.0
 
     def tick(self) -> Tick:
@@ -69,6 +73,7 @@ class Reconciler:
         requeued, given_up = self._recover()
         without_device = self._stop_waiting_for_devices()
         settled = self._settle()
+        reopened = self._triage.end_acceptances()
         with self._database.unit_of_work() as uow:
             rung = jobs.unheard_queues(uow.session, self._settings.reconcile_every * 2)
             for queue in rung:
@@ -80,6 +85,7 @@ class Reconciler:
             requeued=requeued,
             given_up=given_up,
             settled=settled,
+            reopened=reopened,
             without_device=without_device,
             rung=tuple(rung),
             dropped=self._tidy(),

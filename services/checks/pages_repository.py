@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from services.analyses.models import AnalysisRow
 from services.checks.models import CheckResultRow, TargetRow
-from services.checks.repository import check_info, target_result
+from services.checks.repository import check_info, class_in, target_result
 from services.findings.model import TargetResult
 from services.gates.classes import BaseCheck, BaseTarget, CheckKey
 from services.jobs.models import JobRow
@@ -197,6 +197,34 @@ def numbers_of_verdicts(session: Session, analysis_id: str) -> dict[str, int]:
         .group_by(CheckResultRow.verdict)
     )
     return dict(rows.all())
+
+
+def verdicts_of(session: Session, analysis_id: str) -> tuple[TargetResult, ...]:
+    """The targets of an analysis with the verdicts of their checks, and without what those say: for a gate."""
+    row = CheckResultRow
+    results: dict[str, list[CheckInfo]] = {}
+    failing = session.execute(select(row.id, row.evidence).where(row.analysis_id == analysis_id, row.verdict == "fail"))
+    classes = {check_id: class_in(evidence) for check_id, evidence in failing}
+    rows = session.execute(
+        select(row.id, row.target_id, row.check_name, row.verdict, row.device)
+        .where(row.analysis_id == analysis_id)
+        .order_by(row.target_id, row.id)
+    )
+    for check_id, target_id, name, verdict, device in rows:
+        results.setdefault(target_id, []).append(
+            CheckInfo(
+                check=name,
+                verdict=verdict,
+                device=device,
+                summary="",
+                duration_s=0.0,
+                baseline_class=classes.get(check_id),
+            )
+        )
+    targets = session.scalars(
+        select(TargetRow).where(TargetRow.analysis_id == analysis_id).order_by(TargetRow.position)
+    )
+    return tuple(target_result(target, results.get(target.id, ())) for target in targets)
 
 
 def base_checks(session: Session, analysis_id: str) -> dict[CheckKey, BaseCheck]:

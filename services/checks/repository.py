@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
@@ -14,7 +14,7 @@ from analyzer.findings import TargetDeclaration, TargetKind
 from services.checks.models import CheckResultRow, TargetRow
 from services.findings.model import TargetResult
 from services.jobs.models import OPEN_STATES, JobRow
-from services.reports.document import CheckInfo, Diagnosis, Harness
+from services.reports.document import CheckClassName, CheckInfo, Diagnosis, Harness
 
 # Ids in one statement: databases limit its parameters, SQLite to 32,766.
 _AT_ONCE: Final = 1_000
@@ -237,8 +237,7 @@ def count_results(session: Session, analysis_id: str) -> tuple[int, int]:
 def check_info(row: CheckResultRow) -> CheckInfo:
     """One result as the report knows it."""
     evidence = dict(row.evidence)
-    compared = evidence.pop(_COMPARED, None)
-    told = compared if isinstance(compared, Mapping) else {}
+    told: dict[str, Any] = evidence.pop(_COMPARED, None) or {}  # type: ignore[assignment]
     return CheckInfo(
         check=row.check_name,
         verdict=row.verdict,
@@ -253,6 +252,13 @@ def check_info(row: CheckResultRow) -> CheckInfo:
         baseline_class=told.get("class"),
         baseline_reason=told.get("reason"),
     )
+
+
+def class_in(evidence: Mapping[str, Any]) -> CheckClassName | None:
+    """What a failing check is, seen from the base, if that was kept beside its evidence."""
+    told = evidence.get(_COMPARED) or {}
+    found: CheckClassName | None = told.get("class")
+    return found
 
 
 def record_classes(session: Session, analysis_id: str, targets: Iterable[TargetResult]) -> None:

@@ -12,7 +12,9 @@ from typing import Final
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
-from services.findings.model import SettledFinding
+from analyzer.findings import Confidence, Finding, Region, Severity
+from analyzer.registry import rule as find_rule
+from services.findings.model import SettledFinding, Settlement
 from services.findings.models import FindingRow, SuppressionRow
 from services.findings.repository import settled_finding
 from services.reports.listing import Slice, position_of
@@ -74,6 +76,40 @@ def find_finding(session: Session, analysis_id: str, fingerprint: str) -> Settle
     return None if row is None else settled_finding(row)
 
 
+def findings_for_gate(session: Session, analysis_id: str) -> tuple[SettledFinding, ...]:
+    """The findings of an analysis with what a gate looks at, and without fixes, hypotheses and further places.
+
+    A finding that was confirmed is stored as an error; here it has the severity that its rule has by itself.
+    """
+    row = FindingRow
+    rows = session.execute(
+        select(
+            row.fingerprint, row.rule, row.name, row.severity, row.confidence, row.path, row.start_line, row.cell,
+            row.verdict, row.evidence, row.is_new, row.triage,
+        )
+        .where(row.analysis_id == analysis_id)
+        .order_by(row.position)
+    )  # fmt: skip
+    return tuple(
+        SettledFinding(
+            Finding(
+                fingerprint=values.fingerprint,
+                rule=values.rule,
+                name=values.name,
+                severity=_own_severity(values.rule, values.verdict) or Severity(values.severity),
+                confidence=Confidence(values.confidence),
+                region=Region(values.path, values.start_line, 1, values.start_line, 1, values.cell),
+                symbol="",
+                message="",
+            ),
+            Settlement(values.verdict, "", values.evidence),
+            is_new=values.is_new,
+            triage=values.triage,
+        )
+        for values in rows
+    )
+
+
 def groups_of_findings(session: Session, analysis_id: str) -> tuple[FindingGroup, ...]:
     """How many findings there are, by what they are counted by."""
     columns = (FindingRow.severity, FindingRow.verdict, FindingRow.is_new, FindingRow.triage)
@@ -87,6 +123,11 @@ def number_of_suppressed(session: Session, analysis_id: str) -> int:
     """How many findings comments in the source silence."""
     counted = select(func.count()).where(SuppressionRow.analysis_id == analysis_id)
     return session.scalar(counted) or 0
+
+
+def _own_severity(rule: str, verdict: str) -> Severity | None:
+    found = find_rule(rule) if verdict == "confirmed" else None
+    return None if found is None else found.severity
 
 
 def conditions(wanted: FindingSelection) -> Iterator[ColumnElement[bool]]:

@@ -34,6 +34,9 @@ class Until:
     torch: str | None = None
 
 
+FOR_GOOD: Final = Until()
+
+
 @dataclass(frozen=True, slots=True)
 class ProjectFinding:
     """A finding of a project by its fingerprint, as it was last seen, and what was decided about it.
@@ -125,8 +128,9 @@ class Facets:
 class TriageEvent:
     """Something that happened to a finding.
 
-    `kind`: `seen`, `accepted`, `false_positive`, `reopened`, `fixed`, `regressed`, `expired`, `commented`, `assigned`.
-    `before` and `after` are states, or, of `assigned`, the names of people.
+    `kind`: `accepted`, `false_positive`, `reopened`, `expired`, `commented`, `assigned`, and what analyses bring about:
+    `fixed`, `regressed`, `gone` (a decided finding that is not there any more), `suppressed` (by a comment in the
+    source). `before` and `after` are states, or, of `assigned`, the names of people.
     """
 
     id: str

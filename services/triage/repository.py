@@ -91,7 +91,7 @@ def page_of_findings(
             continue
         groups = [
             session.scalars(
-                _filtered(select(ProjectFindingRow), scope, wanted, without=("states", "severities"))
+                filtered(select(ProjectFindingRow), scope, wanted, without=("states", "severities"))
                 .where(
                     ProjectFindingRow.state == state,
                     ProjectFindingRow.severity_rank == severity,
@@ -107,14 +107,14 @@ def page_of_findings(
             break
     last = rows[limit - 1] if len(rows) > limit else None
     return FindingPage(
-        tuple(_finding(row) for row in rows[:limit]), None if last is None else f"{last.severity_rank}.{last.id}"
+        tuple(finding_of(row) for row in rows[:limit]), None if last is None else f"{last.severity_rank}.{last.id}"
     )
 
 
 def find_finding(session: Session, project_id: str, fingerprint: str) -> ProjectFinding | None:
     """The finding of a project with this fingerprint."""
     row = find_row(session, project_id, fingerprint)
-    return None if row is None else _finding(row)
+    return None if row is None else finding_of(row)
 
 
 def find_row(session: Session, project_id: str, fingerprint: str) -> ProjectFindingRow | None:
@@ -129,7 +129,7 @@ def find_row(session: Session, project_id: str, fingerprint: str) -> ProjectFind
 def facets(session: Session, scope: ColumnElement[bool], wanted: FindingFilter) -> Facets:
     """How many findings there are by each value of each filter."""
     row = ProjectFindingRow
-    counted = _filtered(
+    counted = filtered(
         select(row.state, row.severity, row.verdict, row.on_main, func.count()),
         scope,
         wanted,
@@ -159,9 +159,9 @@ def facets(session: Session, scope: ColumnElement[bool], wanted: FindingFilter) 
         severities=by(1),
         verdicts=by(2),
         on_main=by(3),
-        rules=_most(session, _filtered(select(row.rule, func.min(row.name), func.count()), scope, wanted,
+        rules=_most(session, filtered(select(row.rule, func.min(row.name), func.count()), scope, wanted,
                                        without=("rule",)).group_by(row.rule)),
-        assignees=_most(session, _filtered(select(row.assignee_id, func.min(row.assignee_name), func.count()),
+        assignees=_most(session, filtered(select(row.assignee_id, func.min(row.assignee_name), func.count()),
                                            scope, wanted, without=("assignee",)).group_by(row.assignee_id)),
     )  # fmt: skip
 
@@ -221,7 +221,7 @@ def history(session: Session, finding_id: str, *, limit: int, cursor: str | None
 # ---------------------------------------------------------------------------------------------- parts
 
 
-def _filtered(
+def filtered(
     statement: Select[*tuple[Any, ...]],
     scope: ColumnElement[bool],
     wanted: FindingFilter,
@@ -275,7 +275,8 @@ def _read_cursor(cursor: str | None) -> tuple[int, str | None]:
     return int(rank), before
 
 
-def _finding(row: ProjectFindingRow) -> ProjectFinding:
+def finding_of(row: ProjectFindingRow) -> ProjectFinding:
+    """A row as a plain value."""
     return ProjectFinding(
         id=row.id,
         project_id=row.project_id,
