@@ -24,6 +24,8 @@ from services.analyses.work import WorkResults
 from services.checks.repository import forget_results
 from services.database import Database, new_id
 from services.database.base import utc_now
+from services.forges.clocks import Clock
+from services.forges.cloning import Cloning
 from services.jobs import repository as jobs_repository
 from services.jobs.errors import LeaseLostError
 from services.jobs.model import CONTROL_QUEUE, Claim, needs_a_device
@@ -36,7 +38,9 @@ from worker.devices import Gpu
 from worker.devices.duty import DeviceDuty
 from worker.examples import run_own_examples
 from worker.fetching import fetch_source
+from worker.forging import Forging
 from worker.held import HeldJobs
+from worker.hooks import keep_telling
 from worker.patience import patiently
 from worker.probing import probe_targets
 from worker.reading import read_source
@@ -55,10 +59,19 @@ HANDLERS: Mapping[JobKind, Handler] = {
 
 
 class Runner:
-    """One worker process. `device` names the GPU for its queues that need one; None: any that is free."""
+    """One worker process. `device` names the GPU for its queues that need one; None: any that is free.
+
+    `forge_clock` is what forges are spoken to by; None: the machine's.
+    """
 
     def __init__(
-        self, settings: Settings, database: Database, queues: Sequence[str], device: str | None = None
+        self,
+        settings: Settings,
+        database: Database,
+        queues: Sequence[str],
+        device: str | None = None,
+        *,
+        forge_clock: Clock | None = None,
     ) -> None:
         self.id = new_id()
         self._settings = settings
@@ -79,6 +92,10 @@ class Runner:
             held=self._held,
             stopping=self._stop.is_set,
         )
+        self._forging: Forging | None = None
+        if CONTROL_QUEUE in queues:
+            self._forging = Forging(settings, database, self.id, forge_clock)
+            self._tools = replace(self._tools, credentials=Cloning(database, self._forging.forges).headers)
 
     def start(self) -> None:
         """Begin to report in, to renew leases, and, in a control worker, to look after lost jobs."""
@@ -87,6 +104,7 @@ class Runner:
         self._thread("heartbeat", self._beat)
         if CONTROL_QUEUE in self._queues:
             self._thread("reconciler", self._reconcile)
+            self._thread("hooks", partial(keep_telling, self._database, self._settings, self._stop))
 
     def stop(self) -> None:
         """Give all jobs back at once and take no more. May be called from a signal handler: it only sets a flag."""
@@ -101,16 +119,21 @@ class Runner:
                 self._duty.close()
             except Exception as error:  # noqa: BLE001 - then the lease of the device runs out
                 log.warning("device_not_given_up", error=f"{type(error).__name__}: {error}")
+        if self._forging is not None:
+            self._forging.close()
 
     def serve(self) -> int:
         """Work until all queues of this worker are empty; returns how many jobs were taken up.
 
-        What a doorbell calls, whichever queue it came from.
+        What a doorbell calls, whichever queue it came from. Tasks towards forges take turns with jobs.
         """
         taken = 0
         while not self._stop.is_set():
+            forged = self._forging is not None and self._patiently(self._forging.work)
             claims, gpu = self._take()
             if not claims:
+                if forged:
+                    continue
                 break
             taken += len(claims)
             try:
@@ -209,6 +232,8 @@ class Runner:
     def _renew(self) -> None:
         if self._duty is not None:
             self._duty.renew()
+        if self._forging is not None:
+            self._forging.renew()
         claims = self._held.claims()
         if not claims:
             return
@@ -238,6 +263,8 @@ class Runner:
         self._held.keep_only(claims, frozenset())
         try:
             returned = self._jobs.give_back(claims, "its worker was shut down")
+            if self._forging is not None:
+                self._forging.give_back()
             with self._database.unit_of_work() as uow:
                 jobs_repository.forget_worker(uow.session, self.id)
             log.info("worker_stopped", returned=returned)
@@ -248,7 +275,8 @@ class Runner:
         reconciler = Reconciler(self._database, self._settings, self.id)
         while not self._stop.wait(self._settings.reconcile_every.total_seconds()):
             try:
-                reconciler.tick()
+                if reconciler.tick().held and self._forging is not None:
+                    self._forging.look_after()
             except Exception as error:  # noqa: BLE001 - the next round, or another process, makes up for it
                 log.warning("reconciler_failed", error=f"{type(error).__name__}: {error}")
         try:

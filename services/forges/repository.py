@@ -19,6 +19,7 @@ from services.accounts.models import DEFAULT_ORGANISATION, OrganisationRow
 from services.analyses.models import OPEN_STATUSES, AnalysisRow, Purpose
 from services.database import new_id
 from services.database.base import FromNow, utc_now
+from services.findings.models import FindingRow
 from services.forges.events import InstallationRef, RepositoryRef
 from services.forges.models import (
     DeliveryRow,
@@ -460,6 +461,13 @@ def find_pull_request(session: Session, repository_id: str, number: int) -> Pull
     )
 
 
+def known_pull_request(session: Session, repository_id: str, number: int) -> PullRequestRow | None:
+    """A pull request by its number, to look at."""
+    return session.scalar(
+        select(PullRequestRow).where(PullRequestRow.repository_id == repository_id, PullRequestRow.number == number)
+    )
+
+
 def lock_pull_request(session: Session, row_id: str) -> PullRequestRow | None:
     """A pull request, held until the transaction ends."""
     return session.scalar(
@@ -564,6 +572,18 @@ def analysis_of_commit(session: Session, project_id: str, sha: str) -> str | Non
         .order_by(AnalysisRow.id.desc())
         .limit(1)
     )
+
+
+def earlier_fingerprints(session: Session, pull_request_id: str, analysis_id: str, heads: int) -> frozenset[str]:
+    """What the analyses of a pull request before this one have found, of the newest `heads` of them."""
+    earlier = (
+        select(AnalysisRow.id)
+        .where(AnalysisRow.pull_request_id == pull_request_id, AnalysisRow.id < analysis_id)
+        .order_by(AnalysisRow.id.desc())
+        .limit(heads)
+    )
+    found = select(FindingRow.fingerprint).where(FindingRow.analysis_id.in_(earlier)).distinct()
+    return frozenset(session.scalars(found))
 
 
 # ---------------------------------------------------------------------------------------------- all that is around one
