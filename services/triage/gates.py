@@ -18,6 +18,7 @@ from services.analyses.totals import count_totals
 from services.checks.pages_repository import verdicts_of
 from services.database.base import utc_now
 from services.findings.pages_repository import findings_for_gate
+from services.forges.queueing import queue_publishing
 from services.gates import evaluate
 from services.reports.document import Gate, GateRecord
 from services.triage import gates_repository as repository
@@ -46,6 +47,7 @@ def spread(session: Session, project_id: str, fingerprints: Collection[str], sta
             status_reason=row.reason,
         )
         row.totals = count_totals(session, row.id).stored()
+        queue_publishing(session, row)
         if (now.passed, now.conditions) == (before.passed, before.conditions):
             continue
         first = before.at_end or before
