@@ -45,7 +45,7 @@ def page(threads: list[Any], cursor: str | None) -> dict[str, Any]:
 
 
 OURS = {"__typename": "Bot", "login": "gradproof"}
-FORGED = {"__typename": "User", "login": "gradproof"}
+FORGED = {"__typename": "User", "login": "gradproof[bot]"}
 
 
 class Github:

@@ -234,6 +234,7 @@ def test_what_the_forge_left_out_is_filled_in(tmp_path: Path) -> None:
     base = write(tmp_path / "base", {"large.py": b"1\n", "old.py": b"1\n2\n"})
     head = write(tmp_path / "head", {"large.py": b"1\n2\n", "renamed.py": b"1\n2\n3\n", "new.py": b"n\n"})
     (head / "link.py").symlink_to("/etc/passwd")
+    (head / "inner.py").symlink_to("new.py")
     files = patched(
         [
             ChangedFile("given.py", "modified", patch="as given"),
@@ -243,10 +244,11 @@ def test_what_the_forge_left_out_is_filled_in(tmp_path: Path) -> None:
             ChangedFile("elsewhere.py", "modified"),
             ChangedFile("../base/old.py", "added"),
             ChangedFile("link.py", "added"),
+            ChangedFile("inner.py", "added"),
         ],
         base=base,
         head=head,
     )
     assert files[0].patch == "as given"
     added = [read_patch(file.patch).added if file.patch else None for file in files[1:]]
-    assert added == [{2}, {3}, {1}, None, None, None]
+    assert added == [{2}, {3}, {1}, None, None, None, None]
