@@ -21,6 +21,7 @@ from services.forges.commands_text import (
     explain_finding_answer,
     explain_rule_answer,
     help_answer,
+    ignored_answer,
     matching,
     misread_answer,
     not_allowed_answer,
@@ -33,15 +34,18 @@ from services.forges.commands_text import (
 from services.forges.connections import Forges
 from services.forges.events import CommentWritten, Event
 from services.forges.following import end_analyses, queue_analysing, queue_publish
-from services.forges.markdown import marker, read_marker
+from services.forges.markdown import marker, plain, read_marker
 from services.forges.models import RepositoryRow
 from services.forges.repository import TaskClaim
 from services.forges.review import Review, select
 from services.forges.reviews import Reviews
+from services.forges.subjects import forge_subject
 from services.forges.tasks import ForgeTasks
 from services.forges.values import Permission, Person
+from services.problems import BadInputError, NotFoundError
 from services.reports.document import FindingInfo
 from services.settings import Settings
+from services.triage.service import TriageService
 
 _ANSWER: Final = "answer"
 # The button asks for everything; the gravest are explained, and the report has the rest.
@@ -85,6 +89,7 @@ class Commands:
         self._forges = forges
         self._tasks = ForgeTasks(database, settings)
         self._reviews = Reviews(database, settings)
+        self._triage = TriageService(database)
 
     def obey(self, claim: TaskClaim, order: Order) -> str | None:
         """Do what a comment asks for, and answer it; what came of it, None if it asks for nothing.
@@ -138,6 +143,8 @@ class Commands:
         if command.name == "resume":
             self._begin(claim, place, None)
             return resume_answer()
+        if command.name == "ignore":
+            return self._ignored(command, place, login)
         return self._explained(command, place) if command.name == "explain" else help_answer()
 
     def _begin(self, claim: TaskClaim, place: _Place, details: dict[str, object] | None) -> None:
@@ -157,6 +164,22 @@ class Commands:
             states.pause(row, f"{login} asked for it; `/gradproof resume` goes on", now=utc_now())
             end_analyses(uow, row, "the pull request was paused")
             queue_publish(uow, uow.session.get_one(RepositoryRow, row.repository_id), row)
+
+    def _ignored(self, command: Command, place: _Place, login: str) -> str:
+        """Accept a finding in the name of the person; the check and the comment follow by themselves."""
+        loaded = self._reviews.load(place.pull_request_id)
+        reported = () if loaded is None else loaded.review.report.findings
+        found = matching(command.subject, (finding.fingerprint for finding in reported))
+        if loaded is None or not found:
+            return not_found_answer(command.subject)
+        if len(found) > 1:
+            return ambiguous_answer(command.subject, found)
+        who = forge_subject(place.installation_id, f"{login} at {place.account}", place.project_id)
+        try:
+            self._triage.accept(who, place.project_id, found[0], command.reason)
+        except (BadInputError, NotFoundError) as error:
+            return plain(error.message)
+        return ignored_answer(_finding(loaded.review, found[0]), command.reason, login)
 
     def _explained(self, command: Command, place: _Place) -> str:
         loaded = self._reviews.load(place.pull_request_id)
