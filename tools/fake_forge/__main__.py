@@ -21,7 +21,7 @@ class Norm(torch.nn.Module):
 def main() -> None:
     """Serve one repository with one open pull request, and say how to reach them."""
     parser = argparse.ArgumentParser(prog="python -m tools.fake_forge", description=__doc__)
-    parser.add_argument("--webhook-url", help="where to send webhooks, as http://127.0.0.1:8000/api/v1/webhooks/github")
+    parser.add_argument("--webhook-url", help="where to send webhooks, as http://127.0.0.1:8000/webhooks/github")
     parser.add_argument("--webhook-secret", default="an open secret")
     parser.add_argument("--port", type=int, default=3000)
     parser.add_argument("--secure-port", type=int, default=3443)
@@ -37,11 +37,15 @@ def main() -> None:
         key = Path(forge.authority).with_name("app.pem")
         key.write_text(forge.private_key, encoding="utf-8")
         pull = forge.open_pull_request(repository, {"pkg/norm.py": _MODULE}, title="Normalise")
-        print(f"API          {forge.url}")
-        print(f"git and TLS  {forge.secure_url} (authority: {forge.authority})")
-        print(f"App          id {forge.app_id}, key {key}, secret {forge.webhook_secret!r}")
-        print(f"Pull request {pull.full_name}, installation {forge.installation('octo').id}")
-        print("Ctrl-C ends it.")
+        told = (
+            f"API           {forge.url}",
+            f"git and TLS   {forge.secure_url} (authority: {forge.authority})",
+            f"App           id {forge.app_id}, key {key}, webhook secret {forge.webhook_secret!r}",
+            f"Pull request  {pull.full_name} of installation {forge.installation('octo').id}",
+            f"GitLab        {forge.url}/api/v4, token {forge.gitlab.token}",
+            "Ctrl-C ends it.",
+        )
+        print("\n".join(told), flush=True)
         try:
             while True:
                 time.sleep(3600)
