@@ -103,7 +103,7 @@ REPORT_RESPONSE: dict[int | str, dict[str, Any]] = {
         "description": "The report in the format that was asked for.",
         "content": {
             each.media_type: {
-                "schema": {"type": "object"} if each.media_type.endswith("json") else {"type": "string"},
+                "schema": {"type": ["object", "array"]} if each.media_type.endswith("json") else {"type": "string"},
                 "example": REPORTS[each.name],
             }
             # JSON comes last, since Code Quality shares its media type.
@@ -178,6 +178,9 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
             refused = operation["responses"].get("422")
             if refused is not None and MEDIA_TYPE not in refused.get("content", {}):
                 operation["responses"]["422"] = _problem(422)
+            if "requestBody" in operation:  # read before anything of it is looked at
+                for status in (400, 413):
+                    operation["responses"].setdefault(str(status), _problem(status))
             if "401" in operation["responses"]:  # who can be told from others can ask too often
                 operation["responses"]["429"] = _too_many()
     schemas.pop("HTTPValidationError", None)

@@ -34,6 +34,21 @@ _RETRY_MS: Final = 2_000
 # Streams end with their analyses, and after `stream_life`: a client that found all taken looks again soon.
 _LOOK_AGAIN_S: Final = 15.0
 
+# Of each event of the stream.
+EVENT_SCHEMA: Final[dict[str, object]] = {
+    "type": "object",
+    "required": ["event", "id", "data"],
+    "properties": {
+        "event": {"enum": ["progress", "finished"]},
+        "id": {"type": "string"},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/AnalysisOut"},
+        },
+    },
+}
+
 Look = Callable[[], Awaitable[tuple[AnalysisOut, bool]]]
 
 

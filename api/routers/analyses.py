@@ -13,7 +13,7 @@ from api import examples
 from api.authentication import Reader, Submitter
 from api.context import Context, ContextDependency
 from api.documents import ANALYSIS_PROBLEMS, SUBMISSION_BODY, SUBMISSION_RESPONSES, answers, problems
-from api.events import StreamsDependency
+from api.events import EVENT_SCHEMA, StreamsDependency
 from api.parameters import ID_PATTERN, AnalysisId
 from api.presentation import analysis_out, links_of
 from api.schemas import EXAMPLE_STATUS, AnalysisOut, Body, GitSubmission, Page, ProjectName, Submitted
@@ -90,7 +90,7 @@ def get_analysis(analysis_id: AnalysisId, context: ContextDependency, caller: Re
             "`Last-Event-ID` takes a stream up again that was broken, or that the server ended before that.",
             "content": {
                 "text/event-stream": {
-                    "schema": {"type": "string"},
+                    "schema": EVENT_SCHEMA,
                     "example": 'event: progress\nid: 3f2a9c0d1e4b5a67\ndata: {"id": "…", "status": "running"}\n\n',
                 }
             },
