@@ -8,6 +8,7 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from api.pages.rendering import render
+from api.pages.sessions import COOKIE, Visit, visit_of
 from api.problems import Problem
 
 _FOR_MACHINES = ("/api/", "/healthz", "/readyz", "/metrics", "/openapi.json")
@@ -22,4 +23,11 @@ def problem_page(request: Request, problem: Problem) -> Response | None:
         return None
     if problem.status == 401 and request.method == "GET":
         return RedirectResponse(f"/sign-in?next={quote(request.url.path)}", status_code=303)
-    return render("error.html", status=problem.status, problem=problem)
+    return render("error.html", status=problem.status, visitor=_visitor(request, problem), problem=problem)
+
+
+def _visitor(request: Request, problem: Problem) -> Visit | None:
+    """Who looks, so that the head of the page is as everywhere; not asked where the answer must not cost anything."""
+    if problem.status >= 500 or problem.status in {401, 413, 429}:
+        return None
+    return visit_of(request.app.state.context, request.cookies.get(COOKIE))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -15,14 +17,18 @@ from api.pages.assets import asset_url
 from api.pages.markup import blocks
 from api.pages.sessions import FORM_FIELD, Visit
 from services.reports.formats.html import environment, templates
+from services.reports.untrusted import visible
 from services.version import version
+
+_BREAKS = re.compile(r"(?<=[.:/_])(?=\w)")
 
 
 @cache
 def _engine() -> Environment:
     engine = environment(ChoiceLoader([PackageLoader("api.pages", "templates"), templates()]))
     engine.globals.update(asset=asset_url, version=version(), csrf_field=_csrf_field)
-    engine.filters.update(blocks=blocks, moment=_moment, minute=_minute, iso=_iso, duration=_duration)
+    engine.filters.update(blocks=blocks, severities=_severities, breakable=_breakable)
+    engine.filters.update(moment=_moment, minute=_minute, iso=_iso, duration=_duration)
     return engine
 
 
@@ -67,6 +73,21 @@ def _minute(value: datetime) -> str:
 
 def _iso(value: datetime) -> str:
     return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _breakable(text: str) -> Markup:
+    """A name or a path that lines may break in where a person would: behind dots, colons, slashes and underscores."""
+    return Markup("<wbr>").join(_BREAKS.split(visible(text)))
+
+
+def _severities(counts: Mapping[str, int]) -> str:
+    """Numbers by severity for a person: `7 errors, 1 warning`."""
+    said = [
+        f"{counts[word]:,} {word}{'' if counts[word] == 1 else 's'}"
+        for word in ("error", "warning", "note")
+        if counts.get(word)
+    ]
+    return ", ".join(said) or "none"
 
 
 def _duration(seconds: float) -> str:

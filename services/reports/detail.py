@@ -71,6 +71,12 @@ class FindingDetail:
         return next((item.check.info.repro for item in self.telling if item.check.info.repro), None)
 
     @property
+    def measured_by_telling(self) -> bool:
+        """Whether the errors by type and device are what the finding is about."""
+        measuring = {row.check for row in self.errors}
+        return any(item.check.info.check in measuring for item in self.telling)
+
+    @property
     def telling(self) -> tuple[Telling, ...]:
         """All checks that tell of it, the decisive one first."""
         return ((self.decisive,) if self.decisive is not None else ()) + self.others
@@ -105,7 +111,9 @@ def finding_detail(
     return FindingDetail(
         view=finding_view(finding, harness, sources, context=_CONTEXT),
         steps=tuple(
-            Step(related.place, related.message, marked_lines(sources, shown_region(sources, related), most=3))
+            Step(
+                related.place, related.message, marked_lines(sources, shown_region(sources, related), context=0, most=3)
+            )
             for related in finding.related[:_MOST_STEPS]
         ),
         diff=fix_diff(finding, sources),

@@ -107,11 +107,15 @@ def _by_reason(report: Report, *, eligible: bool) -> tuple[NotRun, ...]:
         NotRun(
             reason,
             tuple(targets),
-            _NEXT_STEPS.get(reason, "") if eligible else "",
-            snippet(targets[0]) if eligible and reason in _DECLARED else "",
+            *(advice(reason, targets[0]) if eligible else ("", "")),
         )
         for reason, targets in ordered
     )
+
+
+def advice(reason: str, first: TargetInfo) -> tuple[str, str]:
+    """What to do about targets that were not run for a reason, and what would declare the first; both may be empty."""
+    return _NEXT_STEPS.get(reason, ""), snippet(first) if reason in _DECLARED else ""
 
 
 def snippet(target: TargetInfo) -> str:

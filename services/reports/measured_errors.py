@@ -75,7 +75,7 @@ def _by_type(check: CheckInfo) -> list[MeasuredError]:
     return [
         MeasuredError(
             check=check.check,
-            what=_words(item.get("of"), item.get("worst")),
+            what=_words(item.get("worst")) or _words(item.get("of")),
             dtype=_dtype(item),
             device=shorten(one_line(check.device), _LONGEST),
             error=_number(item.get("error")),

@@ -1,0 +1,527 @@
+"""The pages on which a report is read, in a browser: the overview, findings, targets, what was left out, the list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import insert
+
+from services.analyses.models import AnalysisRow
+from services.analyses.totals import count_totals
+from services.checks.models import CheckResultRow, TargetRow
+from services.database import Database
+from services.jobs.models import JobRow
+from services.reports.document import HarnessVariant
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, signed_in
+from tests.reports.samples import HOSTILE_TEXTS, check, failing, wrong_gradient
+from tests.serving import HARNESS, MODULE, RunningServer, Workshop, upload
+
+SIX_FILES = {"pkg/__init__.py": ""} | {f"pkg/part{number}.py": MODULE for number in range(6)}
+HOSTILE_MODULE = """\
+import torch
+
+
+class Norm(torch.nn.Module):
+    '''<script>alert(1)</script> \u202egnp.elif\u202c <img src=x onerror=alert(2)>'''
+
+    def forward(self, x):
+        return x / x.norm()  # \u2066</code></pre><script>alert(3)</script>
+"""
+HOSTILE_PATH = "pkg/<img src=x onerror=alert(4)>&amp;'`a`.py"
+LONG = "x" * 400
+
+
+def analysed(
+    client: httpx.Client, workshop: Workshop, *results: Any, files: dict[str, str] | None = None, **probe: Any
+) -> str:
+    """The id of an analysis; without results of a failing, a passing and a skipped check."""
+    sent = upload(files or {"pkg/__init__.py": "", "pkg/a.py": MODULE})
+    identity = client.post("/api/v1/analyses", files=sent).json()["id"]
+    workshop.read()
+    usual = (
+        failing(path="pkg/a.py", line=6),
+        check(check="compile_equivalence"),
+        check(check="device_compare", verdict="skipped", summary="no CUDA device"),
+    )
+    workshop.probe(*(results or usual), **probe)
+    return str(identity)
+
+
+def fingerprints(client: httpx.Client, identity: str) -> list[str]:
+    """Those of all findings, in the order of the report."""
+    return [item["fingerprint"] for item in client.get(f"/api/v1/analyses/{identity}/findings").json()["items"]]
+
+
+# ---------------------------------------------------------------------------------------------------- the overview
+
+
+def test_the_overview_shows_gate_figures_findings_and_the_grid(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = analysed(client, workshop)
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    assert page.get_by_role("heading", level=1).inner_text() == "Failed"
+    assert page.title().startswith("Failed")
+    assert page.locator(".conditions li.failed").first.inner_text().startswith("no check fails")
+    tiles = page.get_by_role("list", name="Figures of the analysis").inner_text()
+    assert "of 3 results" in tiles
+    assert "1 error, 1 warning" in tiles
+    findings = page.get_by_role("list", name="Findings").get_by_role("listitem")
+    assert findings.count() == 2
+    grid = page.get_by_role("table", name="Targets and checks")
+    assert [head.inner_text() for head in grid.get_by_role("columnheader").all()] == [
+        "target",
+        "gradcheck",
+        "compile equivalence",
+        "device compare",
+    ]
+    # The words are in the page, whatever sign the style sheet shows for them.
+    assert [cell.text_content() for cell in grid.get_by_role("cell").all()] == ["fail", "pass", "skipped"]
+    assert grid.get_by_role("cell").first.get_attribute("title") == "gradcheck: fail"
+    grid.get_by_role("link", name="fail").click()
+    told = page.locator("article:target")
+    assert "backward raises" in told.inner_text()
+    told.get_by_text("Script that shows it").click()
+    assert told.get_by_text("print(torch.ones(1))").is_visible()
+
+
+def test_progress_moves_by_itself_and_the_report_appears_when_the_analysis_ends(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    assert page.get_by_role("heading", level=1).inner_text() == "Queued"
+    assert page.get_by_text("It waits for a worker.").is_visible()
+    workshop.read()
+    page.get_by_role("list", name="Findings").first.wait_for()
+    assert page.get_by_role("heading", level=1).inner_text() == "Running"
+    assert page.locator("#progress").get_by_text("0 of 1").first.is_visible()
+    workshop.probe(failing())
+    page.get_by_role("heading", level=1, name="Failed").wait_for()
+    assert page.locator("#progress progress").count() == 0
+
+
+def test_an_analysis_is_cancelled_and_run_again_from_its_page(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    workshop.read()
+    window = open_as(open_window, server, **NO_SCRIPT)
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    page.get_by_text("Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel the analysis").click()
+    page.get_by_text("The analysis is cancelled: cancelled on request.").wait_for()
+    page.get_by_text("Run again", exact=True).click()
+    page.get_by_role("button", name="Run it again").click()
+    page.get_by_role("heading", level=1, name="Queued").wait_for()
+    assert identity not in page.url
+
+
+def test_who_may_only_read_is_offered_neither(
+    open_window: Any, client: httpx.Client, workshop: Workshop, server: RunningServer
+) -> None:
+    identity = analysed(client, workshop)
+    page = signed_in(server, scope="read").get(f"/analyses/{identity}").text
+    assert "Download report" in page
+    assert "Run again" not in page
+
+
+def test_reports_are_downloaded_from_the_page(open_window: Any, client: httpx.Client, workshop: Workshop) -> None:
+    identity = analysed(client, workshop)
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    window.page.get_by_text("Download report").click()
+    with window.page.expect_download() as download:
+        window.page.get_by_role("link", name="SARIF 2.1.0").click()
+    assert download.value.suggested_filename == f"gradproof-{identity}.sarif"
+
+
+def test_what_was_left_out_is_told_with_what_would_mend_it(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    workshop.read()
+    workshop.probe()
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    window.page.get_by_role("link", name="What would mend it").click()
+    group = window.page.get_by_role("article")
+    assert group.get_by_role("heading").inner_text() == "1 target: inputs unsolved"
+    assert "no shape fits" in group.inner_text()
+    assert 'target = "pkg.a:Norm"' in group.get_by_label("how to declare pkg.a:Norm", exact=True).inner_text()
+    group.get_by_role("link", name="1 target").click()
+    row = window.page.get_by_role("table", name="Targets and checks").get_by_role("row").nth(1)
+    assert row.get_by_role("cell").inner_text() == "not run: inputs unsolved"
+    row.get_by_role("link").click()
+    assert window.page.get_by_role("heading", name="Not run: inputs unsolved").is_visible()
+
+
+def test_checks_that_say_nothing_are_grouped_by_their_reason(
+    client: httpx.Client, workshop: Workshop, server: RunningServer
+) -> None:
+    identity = analysed(
+        client, workshop, check(check="hvp", verdict="skipped", summary="it is linear"), files=SIX_FILES
+    )
+    page = signed_in(server).get(f"/analyses/{identity}/left-out").text
+    assert page.count("it is linear") == 1
+    assert ">6</td>" in page
+
+
+# ---------------------------------------------------------------------------------------------------- findings
+
+
+def test_findings_are_filtered_and_read_one_after_the_other(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = analysed(client, workshop, check(), files=SIX_FILES)
+    window = open_as(open_window, server, **NO_SCRIPT)
+    window.open(f"/analyses/{identity}/findings")
+    page = window.page
+    assert page.get_by_text("6 findings, in the order of path and line").is_visible()
+    assert page.get_by_role("list", name="Findings").locator("mark").first.inner_text() == "x / x.norm()"
+    page.get_by_label("File or directory/").fill("pkg/part3.py")
+    page.get_by_role("button", name="Apply").click()
+    assert page.get_by_text("1 finding of these kinds").is_visible()
+    page.get_by_role("link", name="Clear").click()
+    page.get_by_label("Text").fill("PART")
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_role("list", name="Findings").get_by_role("link").first.click()
+    assert page.get_by_text("1 of 6 that were filtered").is_visible()
+    assert page.get_by_role("link", name="Previous").count() == 0
+    page.get_by_role("link", name="Next").click()
+    assert "pkg/part1.py:6" in page.locator("main .kicker").inner_text()
+    assert "text=PART" in page.url
+    page.get_by_role("link", name="Permanent link").click()
+    assert page.url.endswith(f"/analyses/{identity}/findings/{fingerprints(client, identity)[1]}")
+    window.open(f"/analyses/{identity}/findings?severity=note&verdict=confirmed")
+    page.get_by_text("No finding is of these kinds").wait_for()
+
+
+def test_a_list_of_findings_has_pages(client: httpx.Client, workshop: Workshop, server: RunningServer) -> None:
+    files = {"pkg/__init__.py": ""} | {f"pkg/p{number:02}.py": MODULE for number in range(30)}
+    identity = analysed(client, workshop, check(), files=files)
+    visitor = signed_in(server)
+    first = visitor.get(f"/analyses/{identity}/findings").text
+    assert first.count('class="finding-row"') == 25
+    assert 'href="/analyses/' + identity + '/findings?after=25" rel="next"' in first
+    second = visitor.get(f"/analyses/{identity}/findings?after=25").text
+    assert second.count('class="finding-row"') == 5
+    assert "pkg/p29.py" in second.replace("<wbr>", "")
+    assert visitor.get(f"/analyses/{identity}/findings?after=x").status_code == 422
+    assert visitor.get(f"/analyses/{identity}/findings?severity=huge").status_code == 422
+
+
+def test_a_finding_shows_the_way_there_its_evidence_and_its_fix(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    shown = failing(
+        check="nan_gradient",
+        path="pkg/a.py",
+        line=6,
+        summary="the gradient of `x` is NaN",
+        evidence={
+            "input": "`x`: a first row of zeros",
+            "birth": {"operation": "div", "path": "pkg/a.py", "line": 6, "phase": "backward", "value": "nan"},
+        },
+    )
+    identity = analysed(client, workshop, shown, check(check="hvp"))
+    fingerprint = next(iter(fingerprints(client, identity)))
+    window = open_window()
+    window.open(f"/analyses/{identity}/findings/{fingerprint}")
+    page = window.page
+    place = page.get_by_role("region", name="Where")
+    assert "x / x.norm()" in place.locator("mark").all_inner_texts()
+    assert place.get_by_role("list", name="Places that lead to the finding").get_by_role("listitem").count() >= 1
+    told = page.get_by_role("region", name="What running it showed")
+    assert "nan in the backward of div, pkg/a.py:6" in told.inner_text()
+    assert "x: a first row of zeros" in told.inner_text()
+    told.get_by_text("Script that shows it").click()
+    with page.expect_download() as download:
+        told.get_by_role("link", name="Download the file").click()
+    assert download.value.suggested_filename == "repro.py"
+    assert download.value.path().read_text() == "import torch\nprint(torch.ones(1))\n"
+    lines = page.get_by_label("fix as a diff").locator(".line").all_inner_texts()
+    assert lines[0].rstrip() == "--- a/pkg/a.py"
+    assert any(line.startswith("-        return x / x.norm()") for line in lines)
+    assert any(line.startswith("+        return x / ") for line in lines)
+    assert page.get_by_role("link", name="Why GP").get_attribute("href").startswith("/rules/GP")
+
+
+def test_there_is_no_other_file_to_fetch_and_no_other_finding(
+    client: httpx.Client, workshop: Workshop, server: RunningServer
+) -> None:
+    identity = analysed(client, workshop, check())
+    visitor = signed_in(server)
+    address = f"/analyses/{identity}/findings/{fingerprints(client, identity)[0]}"
+    assert visitor.get(f"{address}?download=repro.py").status_code == 404  # nothing failed: there is no script
+    assert visitor.get(f"{address}?download=../../etc/passwd").status_code == 404
+    for nothing in (f"/analyses/{identity}/findings/<script>", f"/analyses/{identity}/targets/99"):
+        response = visitor.get(nothing)
+        assert response.status_code == 404
+        assert "<script>&" not in response.text
+        assert "Signed in as" in response.text
+
+
+# ---------------------------------------------------------------------------------------------------- targets
+
+
+@pytest.mark.parametrize("options", [*LOOKS.values(), NO_SCRIPT], ids=[*LOOKS, "no script"])
+def test_a_wrong_gradient_is_drawn_with_its_numbers_and_told_in_words(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    identity = analysed(client, workshop, wrong_gradient(line=6))
+    window = open_as(open_window, server, **options)
+    for path in (f"/analyses/{identity}/targets/0", f"/analyses/{identity}/targets/pkg.a:Norm"):
+        window.open(path)
+        page = window.page
+        picture = page.get_by_role("img", name="Jacobian of y by x: autograd against the reference")
+        assert picture.is_visible()
+        assert picture.locator("rect title").all_text_contents().count("row 1, column 1: nan") == 2
+        assert page.get_by_text("x[0, 1]: autograd returns 1, the reference is 2 ± 1.5e-09").is_visible()
+        assert page.get_by_text("for a transposed incoming gradient", exact=True).is_visible()
+    if options is not NO_SCRIPT:  # axe is a script
+        assert_well_made(page)
+
+
+def test_a_harness_shows_what_it_is_worth_and_its_code_to_copy(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    code = "import torch\nfrom pkg.a import Norm\n\nmodel = Norm()\n"
+    more = {"grade": "B", "code": code, "variants": [HarnessVariant(constructor=None, inputs=[], option="p=2")]}
+    identity = analysed(client, workshop, harness=HARNESS.model_copy(update=more))
+    window = open_window()
+    window.open(f"/analyses/{identity}/targets/0")
+    page = window.page
+    assert page.get_by_text("Harness grade B: inferred, and independent routes agree").is_visible()
+    assert page.get_by_text("p=2", exact=True).is_visible()
+    page.get_by_text("Harness as code").click()
+    listing = page.get_by_label("harness of pkg.a:Norm", exact=True)
+    window.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    listing.get_by_role("button", name="Copy harness of pkg.a:Norm").click()
+    listing.get_by_text("Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == code
+
+
+def test_errors_by_type_and_device_stand_in_a_table_with_what_rounding_explains(
+    open_window: Any, client: httpx.Client, workshop: Workshop
+) -> None:
+    rows = [
+        {"dtype": "bfloat16", "inputs": "float32", "of": "output", "worst": "output", "error": 0.5,
+         "rounding_alone": 0.003, "not_finite": []},
+        {"dtype": "float16", "inputs": "float16", "of": "output", "worst": "output", "error": 0.0,
+         "rounding_alone": None, "not_finite": ["output"]},
+        {"dtype": "float16", "error": "a lie", "of": [1]},
+        "no row",
+    ]  # fmt: skip
+    tensors = [{"tensor": "gradient x", "device_error": 1e-7, "cpu_error": 9e-8, "ratio": 1.1}]
+    identity = analysed(
+        client,
+        workshop,
+        failing(check="autocast", path="pkg/a.py", line=6, evidence={"errors": rows}),
+        check(check="device_compare", device="cuda", evidence={"tensors": tensors, "format": "float32"}),
+    )
+    window = open_window()
+    window.open(f"/analyses/{identity}/targets/0")
+    table = window.page.get_by_role("table", name="Errors by type and device")
+    said = [" | ".join(row.locator("th, td").all_inner_texts()[:-1]) for row in table.get_by_role("row").all()[1:]]
+    assert said == [
+        "autocast | output | bfloat16, inputs in float32 | cpu | 0.5 ! beyond | 0.003",
+        "autocast | output | float16 | cpu | not finite: output ! beyond | not known",
+        "autocast |  | float16 | cpu | not known | not known",
+        "device_compare | gradient x | float32 | cuda | 1e-07 | 9e-08",
+    ]
+
+
+def test_the_grid_of_a_large_analysis_is_filtered_and_has_pages(
+    client: httpx.Client, workshop: Workshop, server: RunningServer
+) -> None:
+    identity = analysed(client, workshop)
+    _grow(server, identity, targets=5_000)
+    visitor = signed_in(server)
+    overview = visitor.get(f"/analyses/{identity}")
+    grid = visitor.get(f"/analyses/{identity}/targets")
+    for page in (overview, grid):
+        assert page.status_code == 200
+        assert len(page.content) < 300_000
+    assert grid.text.count('<th scope="row"><a href="/analyses/') == 100
+    second = visitor.get(f"/analyses/{identity}/targets?after=100").text
+    assert "pkg.large:Target150" in second.replace("<wbr>", "")
+    failing_only = visitor.get(f"/analyses/{identity}/targets?verdict=fail&text=target4").text
+    rows = failing_only.partition("<tbody>")[2].split("<tr>")[1:]
+    assert len(rows) == 44  # of 4, 40 to 49, 400 to 499 and 4000 to 4999 those that 25 divides
+    assert all('class="v-fail"' in row for row in rows)
+    assert "Targets with a failing check, the first 60" in overview.text
+
+
+def _grow(server: RunningServer, identity: str, *, targets: int) -> None:
+    """Rows as reading and running would leave them: every 25th target has a failing check."""
+    database = Database.open(server.settings, lambda _queue: None)
+    with database.unit_of_work() as uow:
+        session = uow.session
+        common = {"analysis_id": identity, "kind": "module", "path": "pkg/large.py", "line": 1, "end_line": 2}
+        common |= {"import_root": "", "module": "pkg.large"}
+        session.execute(
+            insert(TargetRow),
+            [
+                common
+                | {"id": f"t{number:025}", "position": number, "name": f"pkg.large:Target{number}",
+                   "qualname": f"Target{number}"}
+                for number in range(1, targets)
+            ],
+        )  # fmt: skip
+        session.execute(
+            insert(JobRow),
+            [
+                {"id": f"j{number:025}", "analysis_id": identity, "target_id": f"t{number:025}", "kind": "probe",
+                 "queue": "cpu", "idempotency_key": f"{identity}:{number}", "state": "succeeded", "max_attempts": 3}
+                for number in range(1, targets)
+            ],
+        )  # fmt: skip
+        told = {"analysis_id": identity, "device": "cpu", "summary": "s", "evidence": {}, "duration_s": 0.1}
+        session.execute(
+            insert(CheckResultRow),
+            [
+                told
+                | {"id": f"c{number:021}{place:04}", "target_id": f"t{number:025}", "job_id": f"j{number:025}",
+                   "check_name": name, "verdict": "fail" if number % 25 == 0 and not place else "pass"}
+                for number in range(1, targets)
+                for place, name in enumerate(("gradcheck", "nan_gradient", "memory", "hvp"))
+            ],
+        )  # fmt: skip
+        session.get_one(AnalysisRow, identity).totals = count_totals(session, identity).stored()
+    database.close()
+
+
+# ---------------------------------------------------------------------------------------------------- all of them
+
+
+def paths_of(identity: str, client: httpx.Client) -> list[str]:
+    """Every page of an analysis."""
+    base = f"/analyses/{identity}"
+    several = [f"{base}/findings/{fingerprint}" for fingerprint in fingerprints(client, identity)]
+    return [
+        base,
+        f"{base}/findings",
+        f"{base}/targets",
+        f"{base}/targets/0",
+        f"{base}/left-out",
+        f"{base}/about",
+        *several,
+    ]
+
+
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
+def test_every_page_is_well_made_and_hostile_text_does_nothing_on_it(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    text = f"{' '.join(HOSTILE_TEXTS)} {LONG}"
+    harness = HARNESS.model_copy(
+        update={"constructor": text, "inputs": [text], "provenance": text, "reason": text, "code": text}
+    )
+    hostile = failing(
+        summary=text,
+        repro=text,
+        evidence={"<b>": text, "errors": [{"dtype": text, "of": text, "error": 1.0, "rounding_alone": 0.1}]},
+        path=HOSTILE_PATH,
+        line=8,
+        device="<i>cpu</i>",
+    )
+    wrong = wrong_gradient(check="gradgradcheck", path=HOSTILE_PATH, line=8)
+    skipped = check(check="hvp", verdict="skipped", summary=text)
+    files = {"pkg/__init__.py": "", HOSTILE_PATH: HOSTILE_MODULE}
+    identity = analysed(client, workshop, hostile, wrong, skipped, files=files, harness=harness)
+    running = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    failed = client.post("/api/v1/analyses", json={"git_url": "https://github.com/example/vision"}).json()["id"]
+    workshop.fail("control", text)
+    window = open_as(open_window, server, **options)
+    dialogs: list[str] = []
+
+    def dismiss(dialog: Any) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    window.page.on("dialog", dismiss)
+    shown = ""
+    odd = f"/analyses/{identity}/findings?text=%3Cscript%3E%E2%80%AE"
+    for path in ["/analyses", *paths_of(identity, client), odd, f"/analyses/{running}", f"/analyses/{failed}"]:
+        window.open(path)
+        assert window.page.locator("main script, main img, main b, main i").count() == 0
+        assert window.page.get_by_role("heading", level=1).count() == 1
+        assert not set("\u202e\u2066\u200b\x1b") & set(window.page.content())
+        assert_well_made(window.page)
+        shown += window.page.locator("main").inner_text()
+    assert dialogs == []
+    assert "</code></pre><script>alert(3)</script>" in shown
+    assert "[U+2066]" in shown
+    assert "[U+001B]" in shown
+
+
+def test_everything_can_be_read_without_javascript(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = analysed(client, workshop)
+    running = client.post("/api/v1/analyses", files=upload()).json()["id"]
+    window = open_as(open_window, server, **NO_SCRIPT)
+    window.open(f"/analyses/{identity}/targets/0")
+    assert "backward raises" in window.page.content()
+    window.open(f"/analyses/{running}")
+    assert window.page.get_by_role("heading", level=1).inner_text() == "Queued"
+    workshop.read()
+    workshop.probe(failing())
+    window.page.get_by_role("link", name="Reload the page").click()
+    window.page.get_by_role("heading", level=1, name="Failed").wait_for()
+
+
+def test_light_or_dark_is_chosen_once_and_kept(open_window: Any, server: RunningServer) -> None:
+    window = open_as(open_window, server, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    window.open("/analyses")
+    page = window.page
+    dark = page.evaluate(ground)
+    page.get_by_role("button", name="Light", exact=True).click()
+    light = page.evaluate(ground)
+    assert light != dark
+    assert page.get_by_role("button", name="Light", exact=True).get_attribute("aria-pressed") == "true"
+    window.open("/rules")
+    assert page.evaluate(ground) == light
+    page.get_by_role("button", name="System", exact=True).click()
+    assert page.evaluate(ground) == dark
+
+
+def test_the_keyboard_alone_leads_through_the_page(open_window: Any, client: httpx.Client, workshop: Workshop) -> None:
+    identity = analysed(client, workshop)
+    window = open_window()
+    window.open(f"/analyses/{identity}")
+    page = window.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        element = page.evaluate("document.activeElement.tagName")
+        if element == "BODY":  # behind the last element comes the browser itself
+            break
+        reached.add(element)
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", element
+    assert {"A", "DIV", "SUMMARY"} <= reached
+
+
+def test_a_page_that_is_printed_is_dark_on_white_whatever_was_chosen(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity = analysed(client, workshop)
+    window = open_as(open_window, server, color_scheme="dark")
+    window.open(f"/analyses/{identity}")
+    window.page.emulate_media(media="print")
+    assert window.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert window.page.locator("header.site").is_hidden()
+    assert window.page.get_by_role("table", name="Targets and checks").is_visible()
