@@ -8,7 +8,6 @@ import random
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from services.forges.values import (
     ReviewDraft,
     SarifUpload,
 )
+from tests.forges.clocks import ForgeClock
 from tools.fake_forge.failures import (
     cut_after,
     error_after,
@@ -49,21 +49,6 @@ from tools.fake_forge.world import PullRequest, Repository
 NAME = "acme/models"
 BEFORE = "".join(f"line {number}\n" for number in range(1, 31))
 AFTER = BEFORE.replace("line 10\n", "line ten\nline ten and a half\n")
-
-
-class ForgeClock:
-    """The fake forge's time, so that tokens live as long on both sides; sleeping moves it."""
-
-    def __init__(self, forge: FakeForge) -> None:
-        self._forge = forge
-        self.slept: list[float] = []
-
-    def now(self) -> datetime:
-        return self._forge.clock.now()
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self._forge.clock.advance(seconds=seconds)
 
 
 @dataclass(frozen=True)
