@@ -24,7 +24,7 @@ from services.projects.filing import named_project
 from services.projects.hook_signing import hook_secret
 from services.projects.models import HookDeliveryRow, HookRow
 from services.settings import Settings
-from services.snapshots.errors import GitUrlError
+from services.snapshots.errors import GitError
 from services.snapshots.urls import GitUrl, parse_git_url, resolve
 
 FINISHED: Final = "analysis.finished"
@@ -180,7 +180,7 @@ def checked_url(url: str, settings: Settings) -> GitUrl:
         parsed = parse_git_url(url, anywhere(settings))
         if parsed.is_address:  # it can be judged without asking a name server; names are when they are called
             resolve(parsed, anywhere(settings))
-    except GitUrlError as error:
+    except GitError as error:
         raise HookUrlError(error.message, **error.details) from error
     return parsed
 
