@@ -51,7 +51,7 @@ _EXAMPLES: dict[int, tuple[str, str, str, str]] = {
     429: (
         "limit-reached",
         "Too much was asked for",
-        "this caller has submitted 120 analyses within a minute, and 120 are allowed: the next one is taken in 12 s",
+        "this caller has submitted 120 analyses within a minute, and 120 are allowed: the next is taken in 12 s",
         "A rate or a quota is used up; `details` names it, `Retry-After` says when to come back",
     ),
     503: (

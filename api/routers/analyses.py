@@ -160,6 +160,7 @@ def _submit_git(context: Context, submission: GitSubmission, key: str | None, ca
             project=submission.project,
             idempotency_key=f"{key} (base)" if key else None,
             scope=caller.id,
+            followed_by=1,
         ).analysis_id
     submitted = context.analyses.submit(
         caller,

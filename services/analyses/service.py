@@ -87,16 +87,19 @@ class AnalysisService:
         idempotency_key: str | None = None,
         scope: str = "",
         occasion: Occasion = NO_OCCASION,
+        followed_by: int = 0,
     ) -> Submitted:
         """Queue an analysis and ring the doorbell.
 
         A `Snapshot` is in the store already. A `GitSource` is fetched by a job; its URL is judged here first, and again
         when it is fetched. `base` is the id of the analysis to compare with. `idempotency_key` is unique within `scope`
-        (the id of the token): the same submission with the same key gives the same analysis.
+        (the id of the token): the same submission with the same key gives the same analysis. `followed_by` are the
+        analyses that the caller submits next and that need room as well: else the base of a refused one would be run.
 
         `project` is made if it is new and `subject` may. Raises `AnalysisNotFoundError` for a base that `subject` can't
         see, `ProjectNotFoundError`, `PermissionDeniedError` or `ProjectArchivedError` for such a project, `GitUrlError`
-        for a URL that may not be fetched, `IdempotencyConflictError` if the key came with another submission before.
+        for a URL that may not be fetched, `IdempotencyConflictError` if the key came with another submission before,
+        `LimitReachedError` if there is no room.
         """
         options = options or AnalysisOptions()
         if isinstance(source, GitSource):
@@ -122,6 +125,7 @@ class AnalysisService:
                     branch=occasion.branch,
                     pull_request_id=occasion.pull_request_id,
                 )
+                require_room(uow.session, self._settings, subject, project_id, analyses=1 + followed_by)
                 analysis_id = self._create(uow, subject, row, source)
                 if idempotency_key is not None:
                     _take_key(uow.session, scope, idempotency_key, digest, analysis_id)
@@ -158,6 +162,7 @@ class AnalysisService:
                 branch=old.branch,
                 pull_request_id=old.pull_request_id,
             )
+            require_room(uow.session, self._settings, subject, row.project_id)
             return Submitted(self._create(uow, subject, row, source), created=True)
 
     def cancel(self, subject: Subject, analysis_id: str) -> AnalysisView:
@@ -282,7 +287,6 @@ class AnalysisService:
         source: Snapshot | GitSource,
     ) -> str:
         session = uow.session
-        require_room(session, self._settings, subject, row.project_id)
         row.submitted_by = subject.owner or None
         row.submitted_by_name = subject.name
         if isinstance(source, Snapshot):

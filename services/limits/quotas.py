@@ -24,21 +24,23 @@ _MINUTE_S: Final = 60.0
 _REFUSED: Final = frozenset({"user", "token"})
 
 
-def require_room(session: Session, settings: Settings, subject: Subject, project_id: str | None) -> None:
-    """Raise `LimitReachedError` unless `subject` may add one more analysis, to this project if any.
+def require_room(
+    session: Session, settings: Settings, subject: Subject, project_id: str | None, *, analyses: int = 1
+) -> None:
+    """Raise `LimitReachedError` unless `subject` may add so many more analyses, to this project if any.
 
     Holds other submissions up until the transaction ends, so it belongs right before the row is added.
     """
     if subject.kind not in _REFUSED:
         return
     repository.serialise(session)
-    _require_slowness(session, settings, subject.owner)
+    _require_slowness(session, settings, subject.owner, analyses)
     for limit, allowed, whose, condition in _quotas(settings, subject.owner, project_id):
         used = repository.count_open(session, **condition)
-        if used >= allowed:
+        if used + analyses > allowed:
             raise LimitReachedError(
-                f"{used:,} analyses{whose} wait or run, and {allowed:,} may: the next one is taken when one of them "
-                "has ended",
+                f"{used:,} analyses{whose} wait or run, and {allowed:,} may{_together(analyses)}: the next is taken "
+                "when one of them has ended",
                 limit=limit,
                 allowed=allowed,
                 used=used,
@@ -46,17 +48,23 @@ def require_room(session: Session, settings: Settings, subject: Subject, project
             )
 
 
-def _require_slowness(session: Session, settings: Settings, caller: str) -> None:
+def _together(analyses: int) -> str:
+    return f" (this takes {analyses} more)" if analyses > 1 else ""
+
+
+def _require_slowness(session: Session, settings: Settings, caller: str, analyses: int) -> None:
     allowed = settings.submission_rate
     if not allowed:
         return
     ages = repository.recent(session, caller, allowed)
-    if len(ages) < allowed:
+    if len(ages) + analyses <= allowed:
         return
-    wait_s = max(1.0, _MINUTE_S - ages[-1])
+    # With the oldest of them gone from the last minute there is room for one.
+    going = min(len(ages) + analyses - allowed, len(ages))
+    wait_s = max(1.0, _MINUTE_S - ages[-going]) if going else _MINUTE_S
     raise LimitReachedError(
-        f"this caller has submitted {len(ages):,} analyses within a minute, and {allowed:,} are allowed: the next one "
-        f"is taken in {wait_s:.0f} s",
+        f"this caller has submitted {len(ages):,} analyses within a minute, and {allowed:,} are "
+        f"allowed{_together(analyses)}: the next is taken in {wait_s:.0f} s",
         limit="submission_rate",
         allowed=allowed,
         used=len(ages),

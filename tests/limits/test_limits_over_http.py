@@ -112,6 +112,17 @@ def test_the_limits_of_one_caller_or_project_are_not_those_of_another(embedded_s
         assert client.post(ANALYSES, files=upload(), data={"project": "b"}, headers=other).status_code == 202
 
 
+def test_a_base_is_not_run_for_an_analysis_that_is_refused(embedded_settings: Settings) -> None:
+    with serving(embedded_settings, open_analyses=2) as client:
+        assert client.post(ANALYSES, files=upload()).status_code == 202
+        both = {"git_url": "https://github.com/example/vision", "ref": "main", "base_ref": "v1"}
+        refused = client.post(ANALYSES, json=both)
+        assert refusal(refused)["used"] == 1
+        assert "this takes 2 more" in refused.json()["detail"]
+        assert len(client.get(ANALYSES).json()["items"]) == 1
+        assert client.post(ANALYSES, files=upload()).status_code == 202
+
+
 def test_a_repeated_submission_gives_its_analysis_even_where_no_other_would_be_taken(
     embedded_settings: Settings,
 ) -> None:
