@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from analyzer.findings import Edit, Region
 from analyzer.fixing import apply_edits
 from analyzer.notebooks import is_notebook
+from services.checks.plan import CHECKS
 from services.forges.diff import FileLines, PullRequestDiff
 from services.forges.markdown import fitted, is_command_of_gitlab, link, marker, plain, read_marker
 from services.forges.review import Review, lines_of, place_link, select, short
 from services.forges.sentences import counted, told
-from services.forges.values import ReviewComment
-from services.reports.document import FindingInfo
+from services.forges.values import ReviewComment, ReviewThread
+from services.reports.document import FindingInfo, Report
+from services.triage.looked import UNREADABLE
 
 MOST_COMMENTS: Final = 30
 LARGEST_BODY: Final = 65_536
@@ -67,14 +69,18 @@ class InlinePlan:
     unplaced: tuple[tuple[FindingInfo, str], ...] = field(default=())
 
 
-def finding_marker(fingerprint: str) -> str:
-    """The first line of a comment about a finding."""
-    return marker(_KIND, fingerprint)
+def finding_marker(finding: FindingInfo) -> str:
+    """The first line of a comment about a finding; of one that a check brought it names check and target as well."""
+    target = finding.evidence.get("target")
+    if finding.rule in CHECKS and isinstance(target, str):
+        return marker(_KIND, f"{finding.fingerprint}:{finding.rule}:{_named(target)}")
+    return marker(_KIND, finding.fingerprint)
 
 
 def read_finding(body: str) -> str | None:
     """The fingerprint in a comment that begins with a marker. Its author has to be us as well."""
-    return read_marker(_KIND, body)
+    key = read_marker(_KIND, body)
+    return None if key is None else key.partition(":")[0]
 
 
 def plan_inline(
@@ -255,7 +261,7 @@ def _comment(
 
 def _body(review: Review, finding: FindingInfo, suggestion: _Suggestion | None) -> str:
     parts = [
-        finding_marker(finding.fingerprint),
+        finding_marker(finding),
         f"**{plain(finding.rule)} {plain(finding.name)}** ({finding.severity})",
         told(review, finding),
     ]
@@ -282,12 +288,40 @@ def _fence(review: Review, suggestion: _Suggestion) -> str:
     return f"{fence}suggestion{back}\n{suggestion.text}{fence}"
 
 
-def gone(review: Review, fingerprints: Iterable[str]) -> frozenset[str]:
-    """Of the findings that have a comment, those that are no longer told: fixed, or decided by a person.
+def gone(review: Review, threads: Mapping[str, ReviewThread]) -> frozenset[str]:
+    """Of the findings that have a conversation, those that are no longer told: fixed, or decided by a person.
 
-    None where not everything was run: what only execution shows may be there still.
+    Only where the analysis looked: not where it was cut short, nor in a file that can't be read any more, and what a
+    check brought only where that check passes now or its target is gone.
     """
     if review.report.analysis.status != "finished":
         return frozenset()
     there = {finding.fingerprint for finding in select(review).findings}
-    return frozenset(fingerprint for fingerprint in fingerprints if fingerprint not in there)
+    decided = {finding.fingerprint for finding in review.report.findings} - there
+    unreadable = {finding.path for finding in review.report.findings if finding.rule in UNREADABLE}
+    return frozenset(
+        fingerprint
+        for fingerprint, thread in threads.items()
+        if fingerprint in decided
+        or (fingerprint not in there and thread.path not in unreadable and _is_settled(review.report, thread))
+    )
+
+
+def _is_settled(report: Report, thread: ReviewThread) -> bool:
+    """Whether what a check brought is over; what a rule said is over when it is no longer said."""
+    key = read_marker(_KIND, thread.comments[0].body) if thread.comments else None
+    _, _, brought_by = (key or "").partition(":")
+    check, _, target = brought_by.partition(":")
+    if not check:
+        return True
+    verdicts = [
+        {result.verdict for result in each.checks if result.check == check}
+        for each in report.targets
+        if _named(each.name) == target
+    ]
+    return all("pass" in found and "fail" not in found for found in verdicts)
+
+
+def _named(target: str) -> str:
+    """A target in a marker: its name may hold anything."""
+    return hashlib.sha256(target.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -40,7 +40,7 @@ def write_threads(publication: Publication) -> None:
     for fingerprint, thread in ours.items():
         if fingerprint not in known:
             known[fingerprint] = _keep(publication, fingerprint, thread, OPEN)
-    over = gone(review, list(known))
+    over = gone(review, ours)
     for fingerprint, state in known.items():
         thread = ours.get(fingerprint)
         if thread is None:

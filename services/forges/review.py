@@ -173,9 +173,11 @@ def checks_of(finding: FindingInfo) -> tuple[CheckKey, ...]:
 def check_infos(report: Report, finding: FindingInfo) -> tuple[tuple[TargetInfo, CheckInfo], ...]:
     """The failing checks that a finding rests on, with their targets."""
     keys = checks_of(finding)
+    names = {target for target, _, _ in keys}
     found = {
         (target.name, check.check, check.device): (target, check)
         for target in report.targets
+        if target.name in names
         for check in target.checks
         if check.verdict == "fail"
     }

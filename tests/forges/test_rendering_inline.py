@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from markdown_it import MarkdownIt
 
 from analyzer.findings import Edit, Region
 from analyzer.fixing import apply_edits
+from services.findings.failures import with_failures
 from services.forges.inline_comments import (
     InlineOptions,
     InlinePlan,
@@ -24,8 +26,9 @@ from services.forges.inline_comments import (
 )
 from services.forges.markdown import size
 from services.forges.review import Review
+from services.forges.values import Comment, Person, ReviewThread
 from services.gates import GatePolicy
-from services.reports.document import Report
+from services.reports.document import FindingInfo, Report
 from services.reports.sources import TreeSources
 from tests.forges.reviews import (
     GITHUB,
@@ -42,7 +45,7 @@ from tests.forges.reviews import (
     review,
     with_fix,
 )
-from tests.reports.samples import SOURCE, hostile_report
+from tests.reports.samples import SOURCE, check, hostile_report, report_of, target, wrong_gradient
 
 CODE = TREE["pkg/a.py"]
 PARSER = MarkdownIt("commonmark")
@@ -316,12 +319,49 @@ def test_a_notebook_has_comments_but_no_suggestions() -> None:
     assert suggestions(plan) == []
 
 
+def thread(of: FindingInfo, path: str = "pkg/a.py") -> ReviewThread:
+    """A conversation that we began about a finding."""
+    moment = datetime(2026, 11, 30, tzinfo=UTC)
+    body = f"{finding_marker(of)}\nx"
+    ours = Comment("1", "1", Person("1", "gradproof[bot]", is_bot=True), True, body, moment, moment)
+    return ReviewThread("1", path, 1, False, False, (ours,))
+
+
 def test_findings_that_are_gone_are_told() -> None:
-    known = ["a" * 32, "f" * 32, "0" * 32]
-    assert gone(review(), known) == {"0" * 32}
+    known = {each.fingerprint: thread(each) for each in found().findings}
+    assert gone(review(), known) == set()
     assert gone(review(changed(found(), triage="accepted")), known) == set(known)
     assert gone(review(clean()), known) == set(known)
     assert gone(review(clean(status="partial", reason="lost")), known) == set()
+
+
+def test_a_file_that_cannot_be_read_any_more_has_fixed_nothing() -> None:
+    broken = changed(many(1), rule="GP001", name="syntax-error")
+    known = {each.fingerprint: thread(each) for each in found().findings}
+    assert gone(review(broken), known) == set()
+    elsewhere = {each.fingerprint: thread(each, "pkg/b.py") for each in found().findings}
+    assert gone(review(broken), elsewhere) == set(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("checks", "expected"),
+    [
+        ([check()], True),
+        ([], False),
+        ([check(verdict="error")], False),
+        ([check(verdict="inconclusive")], False),
+        ([check(check="nan_gradient")], False),
+        ([check(), check(device="cuda", verdict="fail")], False),
+        (None, True),
+    ],
+)
+def test_what_a_check_brought_is_gone_when_it_passes_or_has_no_target_any_more(checks: Any, expected: bool) -> None:
+    targets = (target(checks=(wrong_gradient(),)),)
+    (brought,) = report_of((), targets, settled=with_failures((), targets)).findings
+    known = {brought.fingerprint: thread(brought)}
+    assert read_finding(thread(brought).comments[0].body) == brought.fingerprint
+    now = (target("pkg.a:Other"),) if checks is None else (target(checks=tuple(checks)),)
+    assert bool(gone(review(report_of((), now)), known)) is expected
 
 
 def test_a_hostile_repository_forges_nothing() -> None:
@@ -333,7 +373,8 @@ def test_a_hostile_repository_forges_nothing() -> None:
     rest = said.partition("\n")[2]
     for forbidden in ("@everyone", "fixes #2", "<script", "<img", "<!--", "javascript:", "\u202e", "\x1b"):
         assert forbidden not in rest
-    assert read_finding(f"{finding_marker('a' * 32)}\n{rest}") == "a" * 32
+    assert read_finding(said) == report.findings[0].fingerprint
+    assert read_finding(rest) is None
     listed = planned(review(report, sources=TreeSources(contents)), contents, most=0)
     for forbidden in ("@everyone", "<script", "<!--", "\u202e"):
         assert forbidden not in review_body(review(report), listed)
