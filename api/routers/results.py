@@ -16,10 +16,12 @@ from api.documents import REPORT_RESPONSE, answers, problems
 from api.downloads import report_download
 from api.parameters import AnalysisId
 from api.schemas import Body, CheckOut, Identifier, Page, TargetOut
-from services.reports.compare import Comparison, compare
+from services.analyses.comparisons import DEFAULT_LIMIT, Asked, ComparisonPart
+from services.checks.pages_repository import CheckSelection, TargetSelection
+from services.findings.pages_repository import FindingSelection
+from services.reports.compare import Comparison
 from services.reports.document import CheckVerdict, FindingInfo, FindingVerdict, TriageState
 from services.reports.formats import FORMATS
-from services.reports.listing import take
 
 router = APIRouter(prefix="/analyses/{analysis_id}", tags=["results"])
 
@@ -27,8 +29,11 @@ Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[mis
 _DEFAULT_FORMAT = Format("json")
 
 
+_PAGING = {"cursor", "limit"}
+
+
 class _Paging(Body):
-    cursor: str | None = Field(default=None, max_length=20, description="`next_cursor` of the page before")
+    cursor: str | None = Field(default=None, max_length=60, description="`next_cursor` of the page before")
     limit: int = Field(default=50, ge=1, le=200)
 
 
@@ -42,16 +47,11 @@ class FindingFilters(_Paging):
     is_new: bool | None = Field(default=None, description="whether the base analysis lacks it")
     triage: TriageState | None = None
 
-    def take(self, finding: FindingInfo) -> bool:
-        """Whether a finding is wanted."""
-        return (
-            (self.rule is None or finding.name == self.rule or finding.rule.startswith(self.rule))
-            and (self.severity is None or finding.severity == self.severity)
-            and (self.verdict is None or finding.verdict == self.verdict)
-            and (self.path is None or _lies_in(finding.path, self.path))
-            and (self.is_new is None or finding.is_new == self.is_new)
-            and (self.triage is None or finding.triage == self.triage)
-        )
+    text: str | None = Field(default=None, max_length=200, description="in message, path, symbol or fingerprint")
+
+    def selection(self) -> FindingSelection:
+        """The same for the domain."""
+        return FindingSelection(**self.model_dump(exclude=_PAGING))
 
 
 class TargetFilters(_Paging):
@@ -61,13 +61,9 @@ class TargetFilters(_Paging):
     path: str | None = Field(default=None, max_length=1000, description="a file, or a directory that ends in `/`")
     run: bool | None = Field(default=None, description="whether a check ran on it")
 
-    def take(self, target: TargetOut) -> bool:
-        """Whether a target is wanted."""
-        return (
-            (self.kind is None or target.kind == self.kind)
-            and (self.path is None or _lies_in(target.path, self.path))
-            and (self.run is None or bool(target.checks) == self.run)
-        )
+    def selection(self) -> TargetSelection:
+        """The same for the domain."""
+        return TargetSelection(**self.model_dump(exclude=_PAGING))
 
 
 class CheckFilters(_Paging):
@@ -78,17 +74,18 @@ class CheckFilters(_Paging):
     device: str | None = Field(default=None, max_length=100)
     target: str | None = Field(default=None, max_length=1000)
 
-    def take(self, check: CheckOut) -> bool:
-        """Whether a result is wanted."""
-        return all(
-            wanted is None or wanted == found
-            for wanted, found in (
-                (self.check, check.check),
-                (self.verdict, check.verdict),
-                (self.device, check.device),
-                (self.target, check.target),
-            )
-        )
+    def selection(self) -> CheckSelection:
+        """The same for the domain."""
+        return CheckSelection(**self.model_dump(exclude=_PAGING))
+
+
+class ComparisonFilters(Body):
+    """Which lists of a comparison, and where they go on."""
+
+    base: Identifier = Field(description="id of the analysis to compare with")
+    part: ComparisonPart | None = Field(default=None, description="only this list")
+    cursor: str | None = Field(default=None, max_length=20, description="the list's entry of `next_cursors`")
+    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=500, description="entries of each list")
 
 
 @router.get("/report", summary="The report", response_class=Response, responses=REPORT_RESPONSE)
@@ -111,8 +108,8 @@ def list_findings(
     analysis_id: AnalysisId, context: ContextDependency, caller: Reader, filters: Annotated[FindingFilters, Query()]
 ) -> Page[FindingInfo]:
     """Findings in the order of path and line."""
-    found = take(
-        context.analyses.report(caller, analysis_id).findings, filters.take, cursor=filters.cursor, limit=filters.limit
+    found = context.results.findings(
+        caller, analysis_id, filters.selection(), limit=filters.limit, cursor=filters.cursor
     )
     return Page(items=list(found.items), next_cursor=found.next_cursor)
 
@@ -126,20 +123,22 @@ def list_targets(
     analysis_id: AnalysisId, context: ContextDependency, caller: Reader, filters: Annotated[TargetFilters, Query()]
 ) -> Page[TargetOut]:
     """Targets in the order of path and line, each with the number of its checks by verdict."""
+    found = context.results.targets(
+        caller, analysis_id, filters.selection(), limit=filters.limit, cursor=filters.cursor
+    )
     targets = [
         TargetOut(
-            name=target.name,
-            kind=target.kind,
-            path=target.path,
-            line=target.line,
-            harness=target.harness,
-            not_run_reason=target.not_run_reason,
-            checks=dict(Counter(check.verdict for check in target.checks)),
+            name=entry.target.name,
+            kind=entry.target.kind,
+            path=entry.target.path,
+            line=entry.target.line,
+            harness=entry.target.harness,
+            not_run_reason=entry.target.not_run_reason,
+            checks=dict(Counter(check.verdict for check in entry.target.checks)),
         )
-        for target in context.analyses.report(caller, analysis_id).targets
+        for entry in found.items
     ]
-    found = take(targets, filters.take, cursor=filters.cursor, limit=filters.limit)
-    return Page(items=list(found.items), next_cursor=found.next_cursor)
+    return Page(items=targets, next_cursor=found.next_cursor)
 
 
 @router.get(
@@ -151,13 +150,9 @@ def list_checks(
     analysis_id: AnalysisId, context: ContextDependency, caller: Reader, filters: Annotated[CheckFilters, Query()]
 ) -> Page[CheckOut]:
     """Check results in the order of their targets."""
-    checks = [
-        CheckOut(target=target.name, **dict(check))
-        for target in context.analyses.report(caller, analysis_id).targets
-        for check in target.checks
-    ]
-    found = take(checks, filters.take, cursor=filters.cursor, limit=filters.limit)
-    return Page(items=list(found.items), next_cursor=found.next_cursor)
+    found = context.results.checks(caller, analysis_id, filters.selection(), limit=filters.limit, cursor=filters.cursor)
+    checks = [CheckOut(target=item.target, **dict(item.check)) for item in found.items]
+    return Page(items=checks, next_cursor=found.next_cursor)
 
 
 @router.get(
@@ -169,11 +164,11 @@ def compare_with(
     analysis_id: AnalysisId,
     context: ContextDependency,
     caller: Reader,
-    base: Annotated[Identifier, Query(description="id of the analysis to compare with")],
+    filters: Annotated[ComparisonFilters, Query()],
 ) -> Comparison:
-    """New, fixed and unchanged findings, and the checks whose verdict changed."""
-    return compare(context.analyses.report(caller, base), context.analyses.report(caller, analysis_id))
+    """New, fixed, unchanged and regressed findings, and the checks whose verdict changed.
 
-
-def _lies_in(path: str, wanted: str) -> bool:
-    return path.startswith(wanted) if wanted.endswith("/") else path == wanted
+    Each list holds `limit` entries at most; `counts` tells how many there are, and `next_cursors` where a list goes on.
+    """
+    asked = Asked(filters.part, filters.cursor, filters.limit)
+    return context.results.compare(caller, filters.base, analysis_id, asked)

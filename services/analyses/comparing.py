@@ -16,8 +16,11 @@ from services.gates.classes import Comparand
 def comparand_of(session: Session, row: AnalysisRow) -> Comparand | None:
     """What the analysis is compared with; None without a base."""
     base = None if row.base_id is None else session.get(AnalysisRow, row.base_id)
-    if base is None:
-        return None
+    return None if base is None else comparand(session, row, base)
+
+
+def comparand(session: Session, row: AnalysisRow, base: AnalysisRow) -> Comparand:
+    """The same for any two analyses."""
     torch, devices = base.tool.get("torch"), base.tool.get("devices", [])
     assert isinstance(devices, list)
     checks = base_checks(session, base.id)

@@ -14,8 +14,9 @@ from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject
 from services.analyses import overview_repository as overviews
+from services.analyses.comparisons import Asked, compared
 from services.analyses.errors import AnalysisNotFoundError, ReportUnavailableError
-from services.analyses.models import SETTLED_STATUSES, Purpose
+from services.analyses.models import SETTLED_STATUSES, AnalysisRow, Purpose
 from services.analyses.overview import AnalysisSummary
 from services.checks import pages_repository as checks
 from services.checks.pages_repository import CheckSelection, GridRow, PlacedTarget, TargetCheck, TargetSelection
@@ -23,6 +24,7 @@ from services.database import Database
 from services.findings import pages_repository as findings
 from services.findings.pages_repository import FindingSelection
 from services.reports.build import finding_info, target_info
+from services.reports.compare import Comparison
 from services.reports.document import FindingInfo, TargetInfo
 from services.reports.listing import Slice
 from services.settings import Settings
@@ -32,6 +34,7 @@ from services.triage.projects import project_called
 _ANY_FINDING: Final = FindingSelection()
 _ANY_TARGET: Final = TargetSelection()
 _ANY_CHECK: Final = CheckSelection()
+_ALL: Final = Asked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,14 @@ class ResultService:
         with self._database.reading() as session:
             _require(session, subject, analysis_id)
             return checks.page_of_checks(session, analysis_id, wanted, limit=limit, cursor=cursor)
+
+    def compare(self, subject: Subject, base_id: str, head_id: str, asked: Asked = _ALL) -> Comparison:
+        """What changed from one analysis to another. Both have to be readable."""
+        with self._database.reading() as session:
+            for analysis_id in (base_id, head_id):
+                _require(session, subject, analysis_id)
+            base, head = (session.get_one(AnalysisRow, analysis_id) for analysis_id in (base_id, head_id))
+            return compared(session, base, head, asked, self._settings.public_url)
 
     # ------------------------------------------------------------------------------------------ analyses in one line
 

@@ -18,23 +18,16 @@ from services.database.base import utc_now
 from services.projects.errors import ProjectNotFoundError
 from services.projects.models import ProjectRow
 from services.reports.document import Gate
-from services.settings import Settings
 from services.triage.decisions import PRESENT_TORCH, Decision
 from services.triage.errors import FindingNotFoundError, InvalidDecisionError
 from services.triage.model import NOBODY, FindingFilter, Until
 from services.triage.models import ProjectFindingRow
 from services.triage.service import TriageService
-from tests.jobs.support import SNAPSHOT, Bench, check
+from tests.jobs.support import SNAPSHOT, check
+from tests.triage.line import Line
 from tests.triage.support import add_findings, finding_values, make_project
-from tests.triage.test_settling import Line
 
 ONE = "fingerprint-1"
-
-
-@pytest.fixture
-def line(database: Database, service_settings: Settings) -> Line:
-    patient = {"lease": timedelta(hours=1), "reconcile_every": timedelta(minutes=1)}
-    return Line(Bench(database, service_settings.model_copy(update=patient)))
 
 
 @pytest.fixture

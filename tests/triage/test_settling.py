@@ -6,109 +6,18 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import event
 
-from analyzer.findings import StaticAnalysis, Suppression
+from analyzer.findings import StaticAnalysis
 from services.accounts.access import SYSTEM
 from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.models import Purpose
-from services.analyses.occasion import Occasion
-from services.analyses.results import ResultService
-from services.configuration import Configuration
-from services.database import Database
 from services.database.base import utc_now
 from services.projects.repository import find_readable
-from services.reports.document import CheckInfo
-from services.settings import Settings
-from services.triage.inbox import Inbox
-from services.triage.model import FindingFilter, ProjectFinding
+from services.triage.model import FindingFilter
 from services.triage.models import ProjectFindingRow
-from tests.jobs.support import SNAPSHOT, Bench, check, finding, target
-
-READING = Configuration().model_dump(
-    mode="json", include={"include", "exclude", "select", "ignore", "per_path", "rules"}
-)
-
-
-class Line:
-    """A project whose analyses are said to find this and that."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.inbox = Inbox(bench.database)
-        self.results = ResultService(bench.database, bench.settings)
-
-    def submit(
-        self, *, options: AnalysisOptions | None = None, base: str | None = None, purpose: Purpose | None = None
-    ) -> str:
-        submitted = self.bench.analyses.submit(
-            SNAPSHOT, options, project="vision", base=base, occasion=Occasion(purpose=purpose)
-        )
-        return str(submitted.analysis_id)
-
-    def settle(
-        self,
-        numbers: tuple[int, ...] = (),
-        *results: CheckInfo,
-        suppressed: tuple[int, ...] = (),
-        reading: object = READING,
-        torch: str = "2.13.0+cpu",
-    ) -> None:
-        """The next analysis finds these, and its one target has these results, if any."""
-        (claim,) = self.bench.claim()
-        outcome = StaticOutcome(
-            StaticAnalysis(
-                tuple(finding(number, line=3 + number, settled_by=()) for number in numbers),
-                tuple(Suppression(finding(number, line=90), "measured") for number in suppressed),
-                (target(20),) if results else (),
-                files=1,
-                lines=100,
-            ),
-            reading=reading,  # type: ignore[arg-type]
-        )
-        self.bench.results.read(claim, outcome)
-        if results:
-            (claim,) = self.bench.claim()
-            self.bench.results.ran(claim, torch=torch, devices=["cpu"], sandbox="off", import_torch=1)
-            for result in results:
-                self.bench.results.check(claim, result)
-            self.bench.results.probed(claim)
-
-    def analysed(self, *numbers: int, **settling: object) -> str:
-        """A main analysis that finds these."""
-        analysis_id = self.submit()
-        self.settle(numbers, **settling)  # type: ignore[arg-type]
-        return analysis_id
-
-    def states(self) -> dict[int, tuple[str, bool]]:
-        return {
-            int(item.fingerprint.removeprefix("fingerprint-")): (item.state, item.on_main)
-            for item in self.inbox.findings(SYSTEM, "vision").items
-            if item.fingerprint.startswith("fingerprint-")
-        }
-
-    def one(self, number: int) -> ProjectFinding:
-        return self.inbox.finding(SYSTEM, "vision", f"fingerprint-{number}")
-
-    def kinds(self, number: int) -> list[str]:
-        return [event.kind for event in self.inbox.history(SYSTEM, "vision", f"fingerprint-{number}").items]
-
-    def decide(self, number: int, state: str, **values: object) -> None:
-        with self.bench.database.unit_of_work() as uow:
-            uow.session.execute(
-                update(ProjectFindingRow)
-                .where(ProjectFindingRow.fingerprint == f"fingerprint-{number}")
-                .values(state=state, **values)
-            )
-
-    def triage(self, analysis_id: str) -> dict[str, str]:
-        return {item.fingerprint: item.triage for item in self.results.findings(SYSTEM, analysis_id).items}
-
-
-@pytest.fixture
-def line(database: Database, service_settings: Settings) -> Line:
-    patient = {"lease": timedelta(hours=1), "reconcile_every": timedelta(minutes=1)}
-    return Line(Bench(database, service_settings.model_copy(update=patient)))
+from tests.jobs.support import check, finding
+from tests.triage.line import READING, Line
 
 
 def test_what_is_gone_is_fixed_and_what_returns_has_regressed(line: Line) -> None:
