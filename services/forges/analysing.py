@@ -77,6 +77,8 @@ class Analysing:
                 return "a newer head is there"
             if row.analysis_id != head:
                 row.analysis_id = head
+                # Another run has a check of its own: annotations of the one before can't be taken back.
+                row.check_id, row.check_state, row.check_digest, row.check_pages = None, "", "", 0
                 uow.session.flush()
                 end_analyses(uow, row, "superseded by a newer run", keep=head)
             row.base_analysis_id, row.merge_base_sha, row.due_at = base, merge_base, None
@@ -153,12 +155,14 @@ class Analysing:
         ).analysis_id
 
     def _head(self, where: _Where, seen: PullRequest, base: str | None, run: str) -> str:
+        with self._database.reading() as session:
+            ended = repository.ended_early(session, where.pull_request_id, seen.head_sha)
         return self._analyses.submit(
             forge_subject(where.installation_id, where.account, where.project_id),
             GitSource(where.clone_url, seen.head_sha),
             AnalysisOptions(reuse=not run),
             base=base,
-            idempotency_key=f"{where.pull_request_id}:{seen.head_sha}:{base}:{run}",
+            idempotency_key=f"{where.pull_request_id}:{seen.head_sha}:{base}:{run}:{ended}",
             scope=f"forge:{where.repository_id}",
             occasion=Occasion(Purpose.PROPOSAL, branch=seen.head_ref, pull_request_id=where.pull_request_id),
         ).analysis_id

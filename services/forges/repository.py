@@ -529,6 +529,20 @@ def open_analyses_of(session: Session, pull_request_id: str) -> Sequence[str]:
     ).all()
 
 
+def ended_early(session: Session, pull_request_id: str, sha: str) -> int:
+    """How many analyses of a head came to nothing: each makes room for another one."""
+    count = session.scalar(
+        select(func.count())
+        .select_from(AnalysisRow)
+        .where(
+            AnalysisRow.pull_request_id == pull_request_id,
+            AnalysisRow.source_ref == sha,
+            AnalysisRow.status.in_(("failed", "cancelled")),
+        )
+    )
+    return count or 0
+
+
 def waiting_main_analyses(session: Session, project_id: str) -> Sequence[str]:
     """Analyses of the main line of a project that nobody has begun."""
     return session.scalars(
