@@ -166,6 +166,18 @@ def test_without_permission_threads_stay_as_they_are(forge: FakeForge, app: App,
     assert not forge.threads(pull)[0].is_resolved
 
 
+def test_resolving_may_take_another_permission(forge: FakeForge, app: App, pull: PullRequest) -> None:
+    review(app, pull, {"line": 3})
+    thread = threads(app)["nodes"][0]
+    forge.resolving_needs = "contents"
+    assert app.graphql(RESOLVE, id=thread["id"])["errors"][0]["type"] == "FORBIDDEN"
+    (comment,) = app.get("/repos/octo/demo/pulls/1/comments").json()
+    assert app.graphql(MINIMIZE, id=comment["node_id"])["data"]["minimizeComment"] is not None
+    forge.set_permissions("octo", contents="write")
+    app.use(app.new_token().json()["token"])
+    assert app.graphql(RESOLVE, id=thread["id"])["data"]["resolveReviewThread"]["thread"]["isResolved"] is True
+
+
 def test_a_thread_follows_its_line_and_is_outdated_when_that_changes(
     forge: FakeForge, app: App, pull: PullRequest
 ) -> None:

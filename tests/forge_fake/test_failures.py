@@ -112,6 +112,9 @@ def test_a_slow_answer_leaves_time_for_a_push(forge: FakeForge, app: App, pull: 
     hold.wait_reached()
     assert forge.force_push(pull, {"a.py": changed(7)}) != stale
     assert (answers, forge.check_runs()) == ([], [])
+    assert forge.most_at_once == 1
+    assert app.get(COMMENTS).status_code == 200
+    assert forge.most_at_once == 2
     hold.release()
     asking.join()
     assert answers[0].status_code == 201
@@ -155,6 +158,11 @@ def test_what_github_does_not_describe_is_a_violation(forge: FakeForge, app: App
         "GET /repos/{owner}/{repo}/issues/{issue_number}/comments has no query parameter 'limit'",
     ]
     assert app.get("/repos/octo/demo/issues/1/events").status_code == 404
+
+
+def test_a_version_that_github_does_not_know_is_a_400(forge: FakeForge, app: App, pull: PullRequest) -> None:
+    for version, status in (("2022-11-28", 200), ("2021-01-01", 400)):
+        assert app.get(COMMENTS, headers={"x-github-api-version": version}).status_code == status
 
 
 def test_requests_are_remembered_without_their_secrets(forge: FakeForge, app: App, pull: PullRequest) -> None:

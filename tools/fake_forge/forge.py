@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from tools.fake_forge.application import create_application
 from tools.fake_forge.clock import Clock
@@ -68,6 +68,7 @@ class FakeForge(People):
         super().__init__(hub, git_root)
         gitlab = GitLabHub(hub.world, self._serving.secure_url)
         self._application = create_application(hub, gitlab, self._switches, git_root)
+        self._traffic = hub.traffic
         self._gitlab_courier = gitlab.courier
         self.gitlab = GitLab(gitlab, git_root)
         self.url = self._serving.url
@@ -128,6 +129,24 @@ class FakeForge(People):
     def events(self) -> list[str]:
         """What the App is subscribed to."""
         return self._hub.app.events
+
+    @property
+    def resolving_needs(self) -> Literal["pull_requests", "contents"]:
+        """Which permission an App must have to write, to resolve threads.
+
+        GitHub's documentation doesn't say. Who measured it in 2026 found that `pull_requests` isn't enough, and that
+        `contents: write` is needed (github/gh-aw#35726, oven-sh/bun#40468): set this to "contents" to see a bot cope.
+        """
+        return self._hub.resolving_needs
+
+    @resolving_needs.setter
+    def resolving_needs(self, permission: Literal["pull_requests", "contents"]) -> None:
+        self._hub.resolving_needs = permission
+
+    @property
+    def most_at_once(self) -> int:
+        """How many requests of the App were under way at once, at most: 1 if it is as patient as GitHub asks."""
+        return self._traffic.most
 
     @property
     def webhook_url(self) -> str | None:

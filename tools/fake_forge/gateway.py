@@ -8,12 +8,14 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tools.fake_forge.exchange import Call, Operation, Refusal, Reply, not_found
 from tools.fake_forge.failures import Failure, Hold, Switches
 from tools.fake_forge.github.hub import Hub
 from tools.fake_forge.world import Installation, Repository, Token
+
+_VERSIONS: Final = ("2022-11-28", "2026-03-10")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Gateway:
 
     def answer(self, request: Request, operation: Operation, path: dict[str, str]) -> Reply | None:
         """The answer; None where the connection is to be cut."""
+        with self._hub.traffic.one():
+            return self._answer(request, operation, path)
+
+    def _answer(self, request: Request, operation: Operation, path: dict[str, str]) -> Reply | None:
         switched = self._switches.take(request.method, request.path)
         if isinstance(switched, Hold) and not switched.after:
             switched.pass_through()
@@ -100,6 +106,9 @@ class Gateway:
                 "Request forbidden by administrative rules. Please make sure your request has a User-Agent header."
             )
             raise Refusal(403, message)
+        version = request.headers.get("x-github-api-version", _VERSIONS[0])
+        if version not in _VERSIONS:
+            raise Refusal(400, f'Invalid API version "{version}"')
         return self._hub.authentication.principal(request.headers.get("authorization"))
 
     def _validate(self, operation: Operation, query: Mapping[str, str], body: Any) -> None:

@@ -153,7 +153,10 @@ class GitRepository:
         return found
 
     def line_moves(self, path: str, old: str, new: str) -> tuple[Hunk, ...] | None:
-        """How the lines of one file moved; None if the file is gone."""
+        """How the lines of one file moved between two commits; None if the file is gone."""
+        return self._remembered(self._line_moves, path, old, new)  # type: ignore[no-any-return]
+
+    def _line_moves(self, path: str, old: str, new: str) -> tuple[Hunk, ...] | None:
         if self.sha(new) is None or not self._git("ls-tree", new, "--", path):
             return None
         text = self._git("diff", "-p", "-U0", "--no-renames", "--no-color", "--no-ext-diff", old, new, "--", path)

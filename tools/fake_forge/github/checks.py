@@ -104,6 +104,8 @@ def _check(body: dict[str, Any]) -> None:
     """The rules that GitHub states in prose; numbers and lengths of the schema are checked already."""
     if body.get("status") == "completed" and not body.get("conclusion"):
         raise invalid("CheckRun", "conclusion", "conclusion is required when status is completed", "missing_field")
+    if body.get("conclusion") == "stale":
+        raise invalid("CheckRun", "conclusion", "stale is set by GitHub alone")
     for place, each in enumerate(body.get("output", {}).get("annotations", [])):
         name = f"output.annotations[{place}]"
         start, end = each["start_line"], each["end_line"]

@@ -141,11 +141,11 @@ class _Root:
         found = self._found(name)
         if not isinstance(found, Thread):
             raise _unknown(name)
-        self._require_write()
+        self._require_write(self._call.hub.resolving_needs)
         return found
 
-    def _require_write(self) -> None:
-        if not self._call.allows("pull_requests", "write"):
+    def _require_write(self, permission: str = "pull_requests") -> None:
+        if not self._call.allows(permission, "write"):
             raise _refused("FORBIDDEN", "Resource not accessible by integration")
 
     def _announce(self, action: str, thread: Thread) -> None:

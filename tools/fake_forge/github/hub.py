@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
 
 from tools.fake_forge.clock import Clock
 from tools.fake_forge.contract import contract
@@ -31,6 +33,27 @@ EVENTS: Final = (
 _ALWAYS: Final = frozenset({"installation", "installation_repositories", "ping"})
 
 
+class Traffic:
+    """Counts requests that are under way."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._now = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Around a request."""
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
 class Hub:
     """Everything but the rules."""
 
@@ -48,6 +71,8 @@ class Hub:
         self.courier = Courier(clock, first_id=9_000_001)
         self.secret = "an open secret"
         self.contract = contract()
+        self.traffic = Traffic()
+        self.resolving_needs: Literal["pull_requests", "contents"] = "pull_requests"
 
     def announce(
         self,
