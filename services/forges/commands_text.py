@@ -15,11 +15,11 @@ from typing import Final, Literal
 from analyzer.findings import Region
 from analyzer.registry import rule as find_rule
 from services.checks.documentation import check as find_check
-from services.forges.markdown import fenced, link, plain, prose, span
+from services.forges.markdown import fenced, fitted, link, plain, prose, span
 from services.forges.review import Review, check_infos, place_link
 from services.forges.sentences import check_numbers, told
 from services.reports import harnesses
-from services.reports.document import FindingInfo
+from services.reports.document import CheckInfo, FindingInfo, TargetInfo
 from services.reports.rulebook import entry
 from services.reports.sources import excerpt, shown_region
 from services.reports.untrusted import one_line, shorten
@@ -34,7 +34,8 @@ _FINGERPRINT: Final = re.compile(r"[0-9a-f]{6,64}")
 _SUBJECT: Final = re.compile(r"[A-Za-z0-9_\-]{1,100}")
 _MOST_LINES: Final = 500
 _LONGEST_LINE: Final = 2_000
-_LONGEST_SCRIPT: Final = 12_000
+_LONGEST_SCRIPT: Final = 8_000
+LARGEST_EXPLANATION: Final = 20_000
 
 _USAGE: Final[dict[CommandName, tuple[str, str]]] = {
     "rerun": ("/gradproof rerun", "analyse the present commit once more"),
@@ -183,26 +184,32 @@ def explain_rule_answer(subject: str, pages: str) -> str | None:
 
 
 def explain_finding_answer(review: Review, finding: FindingInfo) -> str:
-    """What is known of a finding: what it says, where, what execution showed, how, and how to see it oneself."""
-    parts = [f"{_named(finding)} at {place_link(review, finding)} ({finding.severity})", told(review, finding)]
-    quoted = _quoted(review, finding)
-    if quoted:
-        parts.insert(1, quoted)
-    for target, check in check_infos(review.report, finding)[:2]:
-        numbers = check_numbers(check)
-        parts.append(
-            f"{plain(check.check)} on {span(target.name, 120)} ({plain(check.device)}): {prose(check.summary)}"
-        )
-        if numbers:
-            parts.append(numbers)
-        if target.harness is not None:
-            called, grade = harnesses.called(target.harness), harnesses.grade_sentence(target.harness)
-            parts.append(f"It was {span(called, 300)}: {plain(grade)}.")
-        if check.repro and len(check.repro) <= _LONGEST_SCRIPT:
-            script = fenced(check.repro, "python", _LONGEST_SCRIPT)
-            parts.append(f"<details><summary>A script that shows it</summary>\n\n{script}\n\n</details>")
-    parts.append(f"{link('Evidence and history', review.links.finding(finding))}.")
-    return "\n\n".join(parts)
+    """What is known of a finding: what it says, where, what execution showed, how, and how to see it oneself.
+
+    Three of them fit into one comment.
+    """
+    parts = [f"{_named(finding)} at {place_link(review, finding)} ({finding.severity})"]
+    parts += [part for part in (_quoted(review, finding), told(review, finding)) if part]
+    shown = check_infos(review.report, finding)
+    for target, check in shown[:2]:
+        parts += _run(target, check)
+    script = next((check.repro for _, check in shown if check.repro and len(check.repro) <= _LONGEST_SCRIPT), None)
+    if script is not None:
+        written = fenced(script, "python", _LONGEST_SCRIPT)
+        parts.append(f"<details><summary>A script that shows it</summary>\n\n{written}\n\n</details>")
+    evidence = f"{link('Evidence and history', review.links.finding(finding))}."
+    return fitted(parts, tail=lambda _: evidence, limit=LARGEST_EXPLANATION)
+
+
+def _run(target: TargetInfo, check: CheckInfo) -> Iterator[str]:
+    """A check that failed, with its numbers, and how the target was called."""
+    yield f"{plain(check.check)} on {span(target.name, 120)} ({plain(check.device)}): {prose(check.summary)}"
+    numbers = check_numbers(check)
+    if numbers:
+        yield numbers
+    if target.harness is not None:
+        called, grade = harnesses.called(target.harness), harnesses.grade_sentence(target.harness)
+        yield f"It was {span(called, 300)}: {plain(grade)}."
 
 
 def _quoted(review: Review, finding: FindingInfo) -> str:

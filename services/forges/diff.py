@@ -163,36 +163,6 @@ def patched(files: Iterable[ChangedFile], *, base: Path, head: Path) -> tuple[Ch
     )
 
 
-def changed_between(base: Path, head: Path) -> tuple[ChangedFile, ...]:
-    """What differs between two directories of plain files, in the order of paths.
-
-    A file that moved without a change is renamed; one that moved and changed is removed and added.
-    """
-    before, after = _files(base), _files(head)
-    gone = {path for path in before if path not in after}
-    moved_from: dict[bytes, str] = {}
-    for path in sorted(gone, reverse=True):
-        content = _read(base, path)
-        if content:
-            moved_from[content] = path
-    changed: list[ChangedFile] = []
-    for path in sorted(after):
-        content = _read(head, path)
-        if path in before:
-            old = _read(base, path)
-            if old != content:
-                changed.append(ChangedFile(path, "modified", patch=computed_patch(old, content)))
-            continue
-        previous = moved_from.get(content) if content else None
-        if previous in gone:
-            gone.discard(previous)
-            changed.append(ChangedFile(path, "renamed", previous_path=previous))
-        else:
-            changed.append(ChangedFile(path, "added", patch=computed_patch(None, content)))
-    changed += [ChangedFile(path, "removed") for path in gone]
-    return tuple(sorted(changed, key=lambda file: file.path))
-
-
 def _patch_between(file: ChangedFile, base: Path, head: Path) -> str | None:
     if file.status in {"removed", "unchanged"}:
         return None
@@ -201,10 +171,6 @@ def _patch_between(file: ChangedFile, base: Path, head: Path) -> str | None:
     if after is None or (before is None and file.status != "added"):
         return None  # a snapshot need not hold every file
     return computed_patch(before, after) or None
-
-
-def _files(root: Path) -> set[str]:
-    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and not path.is_symlink()}
 
 
 def _read(root: Path, path: str) -> bytes | None:

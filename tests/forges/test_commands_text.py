@@ -10,6 +10,7 @@ from analyzer.registry import all_rules
 from services.checks.documentation import all_checks
 from services.forges import commands_text as commands
 from services.forges.commands_text import Command, Misread, matching, read_command
+from services.forges.markdown import size
 from tests.forges.reviews import changed, found, review
 from tests.reports.samples import HOSTILE_TEXTS, hostile_report
 from tests.reports.test_markdown import outside_code
@@ -153,6 +154,18 @@ def test_a_finding_is_explained_with_its_source_its_numbers_and_a_script() -> No
     assert "A script that shows it" in answer
     assert "print(torch.ones(1))" in answer
     assert "/findings/" + "a" * 32 in answer
+
+
+def test_three_explanations_fit_into_one_comment() -> None:
+    report = changed(found(), message="😀" * 3_000, verdict_reason="`" * 3_000)
+    script = report.targets[0].checks[0].model_copy(update={"repro": "😀" * 7_000, "summary": "é" * 9_000})
+    target = report.targets[0].model_copy(update={"checks": [script]})
+    report = report.model_copy(update={"targets": [target, *report.targets[1:]]})
+    for finding in report.findings:
+        answer = commands.explain_finding_answer(review(report), finding)
+        assert size(answer) <= 20_000
+        assert answer.endswith(").")
+        assert outside_code(answer)
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.forges.diff import FileLines, changed_between, computed_patch, patched, read_diff, read_patch
+from services.forges.diff import FileLines, computed_patch, patched, read_diff, read_patch
 from services.forges.values import ChangedFile
 
 TRICKY = ["a", "b", "", "+x", "-- y", "++ b/z", "@@ -1 +1 @@", "\\ no", "\r", "é\u2028f\x0c"]
@@ -204,30 +204,6 @@ def write(root: Path, files: dict[str, bytes]) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
     return root
-
-
-def test_two_directories_are_compared(tmp_path: Path) -> None:
-    base = write(
-        tmp_path / "base",
-        {"same.py": b"1\n", "edited.py": b"1\n2\n", "gone.py": b"g\n", "old/name.py": b"moved\n", "empty.py": b""},
-    )
-    head = write(
-        tmp_path / "head",
-        {"same.py": b"1\n", "edited.py": b"1\n2\n3\n", "new.py": b"n\n", "new/name.py": b"moved\n", "empty2.py": b""},
-    )
-    changed = changed_between(base, head)
-    assert [(file.path, file.status, file.previous_path) for file in changed] == [
-        ("edited.py", "modified", None),
-        ("empty.py", "removed", None),
-        ("empty2.py", "added", None),
-        ("gone.py", "removed", None),
-        ("new.py", "added", None),
-        ("new/name.py", "renamed", "old/name.py"),
-    ]
-    diff = read_diff(changed)
-    assert diff.of("edited.py").added == {3}
-    assert diff.of("new.py").added == {1}
-    assert diff.of("new/name.py").added == frozenset()
 
 
 def test_what_the_forge_left_out_is_filled_in(tmp_path: Path) -> None:
