@@ -14,6 +14,7 @@ from api.pages.places import Head, Place, head_of, of_analysis
 from api.pages.rendering import render
 from api.pages.selections import AskedFindings, Cursor, FindingQuestion
 from api.pages.sessions import Visitor
+from api.pages.team.people import assignable
 from api.parameters import AnalysisId
 from services.accounts import Permission
 from services.findings.pages_repository import FindingSelection
@@ -115,6 +116,7 @@ def finding(
     info = context.results.finding(place.subject, place.analysis_id, fingerprint)
     head = head_of(context, place)
     path = f"{place.base}/findings"
+    triage = _triage(context, place, head, info)
     return render(
         "finding.html",
         head=head,
@@ -125,9 +127,11 @@ def finding(
         path=path,
         here=question.address(f"{path}/{info.fingerprint}"),
         told=notice,
-        people=[],
+        people=[]
+        if triage is None or not triage.may_decide
+        else assignable(context, place.subject, [triage.project_id]),
         neighbours=context.about.neighbours(place.subject, place.analysis_id, info.fingerprint, question.selection()),
-        triage=_triage(context, place, head, info),
+        triage=triage,
     )
 
 

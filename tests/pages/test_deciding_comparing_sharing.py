@@ -1,0 +1,216 @@
+"""Deciding about a finding on its page, comparing two analyses, and sharing one by a link; in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from services.database import Database
+from services.settings import Settings
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, signed_in
+from tests.reports.samples import HOSTILE_TEXTS, check, failing
+from tests.serving import MODULE, RunningServer, Workshop, upload
+from tests.team_rows import Rows
+
+BETTER = MODULE.replace("x / x.norm()", "x / (x.norm() + 1)")
+FILES = {"pkg/__init__.py": "", "pkg/a.py": MODULE}
+
+
+@pytest.fixture
+def rows(embedded_settings: Settings) -> Iterator[Rows]:
+    database = Database.open(embedded_settings, lambda _queue: None)
+    yield Rows(database)
+    database.close()
+
+
+@pytest.fixture
+def project(rows: Rows) -> str:
+    return rows.project("vision")
+
+
+def analysed(
+    client: httpx.Client, workshop: Workshop, *results: Any, files: dict[str, str] | None = None, **data: str
+) -> str:
+    """The id of an analysis of the project; without results of a failing check."""
+    sent = {"project": "vision", **data}
+    identity = client.post("/api/v1/analyses", files=upload(files or FILES), data=sent).json()["id"]
+    workshop.read()
+    workshop.probe(*(results or (failing(path="pkg/a.py", line=6),)))
+    return str(identity)
+
+
+def first_finding(client: httpx.Client, identity: str) -> str:
+    """The address of the first finding."""
+    items = client.get(f"/api/v1/analyses/{identity}/findings").json()["items"]
+    return f"/analyses/{identity}/findings/{items[0]['fingerprint']}"
+
+
+# ---------------------------------------------------------------------------------------------------- deciding
+
+
+@pytest.mark.parametrize("options", [LOOKS["light"], NO_SCRIPT], ids=["with scripts", "without"])
+@pytest.mark.usefixtures("project")
+def test_a_finding_is_accepted_until_a_day_and_that_is_undone(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    address = first_finding(client, analysed(client, workshop))
+    window = open_as(open_window, server, **options)
+    window.open(address)
+    page = window.page
+    decision = page.get_by_role("region", name="Decision")
+    decision.get_by_label("Reason").fill("rows are never zero, see `Norm`")
+    decision.get_by_text("Accept for a limited time").click()
+    decision.get_by_label("until this day (UTC)").fill("2031-01-31")
+    decision.get_by_role("button", name="Accept", exact=True).click()
+    page.get_by_role("alert").wait_for()
+    assert page.url.endswith(address)
+    assert "rows are never zero, see Norm" in decision.inner_text()
+    assert "2031-02-01 00:00 UTC" in decision.inner_text()
+    history = page.get_by_role("region", name="History").get_by_role("listitem")
+    assert history.first.inner_text().startswith("accepted")
+    page.get_by_role("button", name="Undo: open it again").click()
+    history.get_by_text("reopened").wait_for()
+    assert "open" in decision.inner_text()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_reason_is_asked_for_and_a_comment_is_kept(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop
+) -> None:
+    address = first_finding(client, analysed(client, workshop))
+    window = open_as(open_window, server)
+    window.open(address)
+    page = window.page
+    page.get_by_role("button", name="False positive").click()
+    assert "reason" in page.get_by_role("alert").inner_text()
+    text = " ".join(HOSTILE_TEXTS)
+    page.get_by_label("Comment").fill(text)
+    page.get_by_role("button", name="Comment", exact=True).click()
+    comment = page.get_by_role("region", name="History").locator(".event-text")
+    comment.wait_for()
+    assert "<script>alert(1)</script>" in comment.inner_text()
+    assert "[U+202E]" in comment.inner_text()
+    assert_well_made(page)
+
+
+def test_a_finding_is_given_to_a_member(
+    *, open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop, rows: Rows, project: str
+) -> None:
+    rows.user("bob", "triager", project=project)
+    address = first_finding(client, analysed(client, workshop))
+    window = open_as(open_window, server, **NO_SCRIPT)
+    window.open(address)
+    window.page.get_by_label("Assign to").select_option(label="Bob")
+    window.page.get_by_role("button", name="Assign").click()
+    window.page.get_by_role("region", name="History").get_by_text("assigned").wait_for()
+    assert "assigned to\nbob" in window.page.get_by_role("region", name="Decision").inner_text()
+
+
+def test_a_viewer_reads_the_decision_and_is_offered_no_form(
+    server: RunningServer, client: httpx.Client, workshop: Workshop, rows: Rows, project: str
+) -> None:
+    address = first_finding(client, analysed(client, workshop))
+    visitor = signed_in(server, user=rows.user("vera", "viewer", project=project))
+    page = visitor.get(address)
+    assert page.status_code == 200
+    assert "Triagers and maintainers of the project decide" in page.text
+    assert "/decide" not in page.text
+    assert 'name="text"' not in page.text
+
+
+# ---------------------------------------------------------------------------------------------------- comparing
+
+
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
+@pytest.mark.usefixtures("project")
+def test_two_analyses_are_compared(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    base = analysed(client, workshop, failing(path="pkg/a.py", line=6), check(check="hvp"))
+    files = {"pkg/__init__.py": "", "pkg/a.py": BETTER, "pkg/b.py": MODULE}
+    head = analysed(client, workshop, check(), check(check="hvp"), files=files, base=base)
+    window = open_as(open_window, server, **options)
+    window.open(f"/analyses/{head}")
+    page = window.page
+    page.get_by_text("Compare", exact=True).click()
+    page.get_by_role("button", name="Show what changed").click()
+    page.get_by_role("heading", level=1, name="What changed").wait_for()
+    assert "pkg/b.py:6" in page.get_by_role("list", name="New findings").inner_text()
+    assert "pkg/a.py:6" in page.get_by_role("list", name="Fixed findings").inner_text()
+    changed = page.get_by_role("table", name="Checks with another verdict").get_by_role("row").all_inner_texts()
+    assert any("pkg.a:Norm" in row and "fail" in row and "pass" in row for row in changed)
+    assert any("pkg.b:Norm" in row and "did not run" in row for row in changed)
+    assert_well_made(page)
+    page.get_by_role("link", name="The other way round").click()
+    assert "pkg/a.py:6" in page.get_by_role("list", name="New findings").inner_text()
+    window.open(f"/compare?base={base}&head={base}")
+    assert page.get_by_text("Nothing changed").is_visible()
+
+
+def test_what_is_compared_has_to_be_there(client: httpx.Client, workshop: Workshop, server: RunningServer) -> None:
+    identity = analysed(client, workshop)
+    visitor = signed_in(server)
+    nothing = "1" * 26
+    assert visitor.get(f"/compare?base={identity}&head={nothing}").status_code == 404
+    assert visitor.get(f"/compare?base={identity}").status_code == 422
+    moved = visitor.get(f"/analyses/{identity}/compare?base={identity}")
+    assert moved.headers["location"] == f"/compare?base={identity}&head={identity}"
+
+
+# ---------------------------------------------------------------------------------------------------- sharing
+
+
+@pytest.mark.usefixtures("project")
+def test_a_link_shows_one_analysis_to_whoever_has_it_until_it_is_revoked(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop
+) -> None:
+    identity, other = analysed(client, workshop), analysed(client, workshop)
+    owner = open_as(open_window, server)
+    owner.open(f"/analyses/{identity}")
+    owner.page.get_by_role("link", name="Share").click()
+    owner.page.get_by_role("button", name="Make a link").click()
+    owner.page.get_by_role("alert").wait_for()
+    assert_well_made(owner.page)
+    link = owner.page.get_by_role("article").locator("code").inner_text()
+    base = httpx.URL(link).path
+
+    guest = open_window(signed_in=False, **LOOKS["dark phone"])
+    guest.open(base)
+    page = guest.page
+    assert page.get_by_role("heading", level=1).inner_text() == "Failed"
+    assert page.get_by_text("Run again").count() == 0
+    assert page.get_by_text("Download report").count() == 0
+    assert_well_made(page)
+    page.get_by_role("list", name="Findings").get_by_role("link").first.click()
+    assert "return x / x.norm()" in page.get_by_role("region", name="Where").inner_text()
+    assert page.get_by_role("region", name="Decision").count() == 0
+    inside = page.locator('a[href^="/"]').evaluate_all("links => links.map(link => link.getAttribute('href'))")
+    public = ("/rules", "/checks/", "/sign-in", "/openapi.json")
+    assert [address for address in inside if not address.startswith((base, *public)) and address != "/"] == []
+    for tab in ("Targets", "Left out", "About this run"):
+        guest.open(base)
+        page.get_by_role("navigation", name="Parts of the analysis").get_by_role("link", name=tab).click()
+        assert page.get_by_role("heading", level=1).count() == 1
+    with refusal(guest):
+        for hidden in (f"/analyses/{identity}", f"{base[:-1]}0", f"/shared/{other}"):
+            response = guest.open(hidden)
+            assert response.status == 404 or "/sign-in" in page.url
+
+    owner.page.get_by_text("Revoke", exact=True).click()
+    owner.page.get_by_role("button", name="Revoke the link").click()
+    owner.page.get_by_role("alert").wait_for()
+    with refusal(guest):
+        assert guest.open(base).status == 404
+        assert guest.open(f"{base}/findings").status == 404
+
+
+def test_who_may_only_read_shares_nothing(
+    server: RunningServer, client: httpx.Client, workshop: Workshop, rows: Rows, project: str
+) -> None:
+    identity = analysed(client, workshop)
+    visitor = signed_in(server, user=rows.user("vera", "viewer", project=project))
+    assert visitor.get(f"/analyses/{identity}/shares").status_code == 403
+    assert "/shares" not in visitor.get(f"/analyses/{identity}").text
