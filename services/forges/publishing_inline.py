@@ -42,9 +42,9 @@ def write_threads(publication: Publication) -> None:
             known[fingerprint] = _keep(publication, fingerprint, thread, OPEN)
     over = gone(review, ours)
     for fingerprint, state in known.items():
-        thread = ours.get(fingerprint)
-        if thread is None:
+        if fingerprint not in ours:
             continue
+        thread = ours[fingerprint]
         if fingerprint in over and state == OPEN:
             _keep(publication, fingerprint, thread, _resolved(publication, thread))
         elif fingerprint not in over and state == RESOLVED and thread.is_resolved and not thread.has_reply:

@@ -7,6 +7,7 @@ Nothing happens by itself: `work` does what is due, and time passes when a test 
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -83,6 +84,7 @@ class Double(torch.nn.Module):
     def forward(self, x):
         return 2 * x
 """
+_SIGNING: Final = "whsec_" + base64.b64encode(b"a signing secret of both").decode()
 HARNESS: Final = Harness(
     source="synthesised", grade="C", constructor="Norm()", inputs=["float64[2, 8]"], provenance="the signature"
 )
@@ -117,6 +119,9 @@ class Workplace:
                 "github_webhook_secrets": (SecretStr("a secret of both"),),
                 "github_api_url": self.forge.url,
                 "github_web_url": self.forge.secure_url,
+                "gitlab_url": self.forge.secure_url,
+                "gitlab_token": SecretStr(self.forge.gitlab.token),
+                "gitlab_webhook_secrets": (SecretStr("a token of both"), SecretStr(_SIGNING)),
                 "forge_ca_file": self.forge.authority,
                 "git_ca_file": self.forge.authority,
                 "git_trusted_networks": (IPv4Network("127.0.0.0/8"),),
@@ -138,12 +143,14 @@ class Workplace:
         self.forge.start()
         self._server.__enter__()
         self.forge.webhook_url = f"{self._server.url}/webhooks/github"
+        self.forge.gitlab.webhook_url = f"{self._server.url}/webhooks/gitlab"
+        self.forge.gitlab.webhook_token, self.forge.gitlab.signing_token = "a token of both", _SIGNING
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.forge.webhook_url = None
+        self.forge.webhook_url = self.forge.gitlab.webhook_url = None
         self.runner.stop()
         self.runner.join()
         self.database.close()
@@ -163,15 +170,20 @@ class Workplace:
             done = self.control()
             done += self.run()
             if not done or not until_idle:
-                self.forge.settle()
+                self.settle()
                 return
 
     def control(self) -> int:
         """Do what is due at a control worker; how much that was."""
         before = self._tasks_done()
         jobs = self.runner.serve()
-        self.forge.settle()
+        self.settle()
         return jobs + self._tasks_done() - before
+
+    def settle(self) -> None:
+        """Wait until what our own writes brought about has been told us."""
+        self.forge.settle()
+        self.forge.gitlab.settle()
 
     def run(self) -> int:
         """Read and run what waits for a worker, with results made up; how many jobs."""
