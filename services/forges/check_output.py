@@ -83,7 +83,7 @@ def _summary(review: Review, selection: Selection) -> str:
     listed = [
         *_listed("### New findings", ("severity", "rule", "where", "what"), findings),
         *_listed(
-            f"\n### Failing checks that no finding tells of: {by_class(selection.checks)}",
+            f"\n### {'Other failing' if findings else 'Failing'} checks: {by_class(selection.checks)}",
             ("class", "check", "where", "why"),
             checks,
         ),

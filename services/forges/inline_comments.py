@@ -267,9 +267,9 @@ def _body(review: Review, finding: FindingInfo, suggestion: _Suggestion | None) 
     ]
     if suggestion is not None:
         parts.append(_fence(review, suggestion))
-        proof = plain(finding.fix.verified_reason or "", 600)
+        proof = plain((finding.fix.verified_reason or "").rstrip("."), 600)
         shown = "The fix was executed" if finding.fix.verified else "The fix is safe by its form; nothing executed it"
-        parts.append(f"{shown}{f': {proof}' if proof else '.'}")
+        parts.append(f"{shown}{f': {proof}' if proof else ''}.")
     more = [
         link("Evidence", review.links.finding(finding)),
         f"Not a fault? `/gradproof ignore {short(finding)} REASON`",
