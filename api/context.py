@@ -33,6 +33,7 @@ from services.settings import Settings
 from services.snapshots import SnapshotStore
 from services.snapshots.errors import SnapshotNotFoundError
 from services.triage.inbox import Inbox
+from services.triage.service import TriageService
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Context:
     results: ResultService
     about: AboutService
     inbox: Inbox
+    triage: TriageService
     tokens: TokenService
     users: UserService
     identities: IdentityService
@@ -76,6 +78,7 @@ class Context:
             results=ResultService(database, settings),
             about=AboutService(database, settings),
             inbox=Inbox(database),
+            triage=TriageService(database),
             tokens=TokenService(database, settings),
             users=UserService(database),
             identities=IdentityService(database, settings),

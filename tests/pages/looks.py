@@ -30,6 +30,9 @@ def assert_well_made(page: Any) -> None:
     results = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]})
     assert results.violations_count == 0, results.generate_report()
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    # Axe no longer looks for them, and a label leads to the first.
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
+    assert len(ids) == len(set(ids)), [name for name in ids if ids.count(name) > 1]
 
 
 def signed_in(server: RunningServer, *, user: str | None = None, scope: str = "admin") -> httpx.Client:

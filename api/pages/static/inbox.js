@@ -3,7 +3,7 @@
 
 const form = document.querySelector("[data-inbox]");
 const rows = form ? [...form.querySelectorAll("[data-row]")] : [];
-const boxes = rows.map((row) => row.querySelector("input[type=checkbox]"));
+const boxes = rows.map((row) => row.querySelector("input[type=checkbox]")).filter(Boolean);
 const help = document.querySelector("[data-keys]");
 let here = -1;
 let pending = null;
@@ -30,9 +30,15 @@ function go(step) {
   rows[here].scrollIntoView({ block: "nearest" });
 }
 
+// None in a row about which this visitor may not decide.
+function boxHere() {
+  return here >= 0 ? rows[here].querySelector("input[type=checkbox]") : null;
+}
+
 function decide(action) {
-  if (!boxes.some((box) => box.checked) && here >= 0) {
-    boxes[here].checked = true;
+  const box = boxHere();
+  if (box && !boxes.some((other) => other.checked)) {
+    box.checked = true;
     told();
   }
   pending = form.querySelector(`button[name=action][value=${action}]`);
@@ -46,12 +52,13 @@ const KEYS = {
   j: () => go(1),
   k: () => go(-1),
   x: () => {
-    if (here >= 0) {
-      boxes[here].checked = !boxes[here].checked;
+    const box = boxHere();
+    if (box) {
+      box.checked = !box.checked;
       told();
     }
   },
-  a: () => decide("accepted"),
+  a: () => decide("accept"),
   f: () => decide("false_positive"),
   "/": () => document.querySelector("[name=q]")?.focus(),
   "?": () => help?.showModal(),

@@ -66,7 +66,7 @@ class Question:
         return replace(self, state="") != Question()
 
 
-def _question(
+def asked(
     *,
     state: State = "",
     severity: Severity = "",
@@ -77,6 +77,7 @@ def _question(
     assignee: _Text = "",
     q: _Text = "",
 ) -> Question:
+    """The question that an address asks."""
     return Question(state, severity, verdict, where, rule.strip(), path.strip(), assignee, q.strip())
 
 
