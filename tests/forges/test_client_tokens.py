@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from joserfc.jwk import ECKey, RSAKey
 from services.forges.errors import (
     ForgeAuthenticationError,
     ForgeNotFoundError,
+    ForgeUnavailableError,
     InstallationSuspendedError,
     PermissionMissingError,
 )
@@ -140,6 +142,20 @@ def test_nothing_shows_a_key_or_a_token() -> None:
     assert "@" not in access.url
     assert access.pull_request_ref == "refs/pull/7/head"
     assert access.headers["Authorization"].startswith("Basic ")
+
+
+def test_no_log_holds_a_token(caplog: pytest.LogCaptureFixture) -> None:
+    clock = StoodClock()
+    github = Github(clock)
+    with caplog.at_level(logging.DEBUG), ScriptedForge(script=github) as forge:
+        app(forge, clock).client("5").permission("o/r", SOMEBODY)
+        github.refused = Said(500, {"message": f"no {TOKEN}"})
+        with pytest.raises(ForgeUnavailableError):
+            app(forge, clock).client("6").permission("o/r", SOMEBODY)
+    assert "GET" in caplog.text, "libraries do log"
+    assert "ghs_" not in caplog.text
+    assert "eyJ" not in caplog.text
+    assert "Bearer" not in caplog.text
 
 
 @pytest.mark.parametrize(
