@@ -33,6 +33,7 @@ from worker.devices import InventoryError, read_inventory
 from worker.devices.lease import holder, lock_directory
 from worker.devices.leftovers import in_use
 from worker.doctor_forges import examine_forges
+from worker.doctor_reader import examine_reader
 from worker.environments.build import uv_executable
 from worker.execution.kept_kernels import amount
 from worker.sandbox import Capability, detect
@@ -150,6 +151,10 @@ def _sandbox(settings: Settings) -> Iterator[DoctorLine]:
         yield DoctorLine("sandbox: seccomp", State.MISSING, "libseccomp was not found", "apt-get install libseccomp2")
     yield _control_groups(capability)
     yield _user_namespaces(capability)
+    if capability.mode is not None:
+        works, detail = examine_reader(settings)
+        remedy = "" if works else f"let everybody read {sys.prefix}, and where Gradproof is installed"
+        yield DoctorLine("sandbox: reader", State.OK if works else State.MISSING, detail, remedy)
 
 
 def _mode(settings: Settings, capability: Capability) -> DoctorLine:

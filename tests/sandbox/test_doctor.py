@@ -10,6 +10,7 @@ import pytest
 
 from services.settings import Settings
 from tests.conftest import MakeSettings
+from worker import reading
 from worker.doctor import DoctorLine, State, examine
 from worker.sandbox import bubblewrap
 
@@ -27,8 +28,8 @@ def test_every_part_of_a_working_machine_is_named_and_needs_nothing(service_sett
     lines = lines_of(service_settings, Path(sys.executable))
     assert list(lines) == [
         "python", "torch", "sandbox", "sandbox: bubblewrap", "sandbox: seccomp", "sandbox: control groups",
-        "sandbox: user namespaces", "compiler", "devices", "database", "broker", "git", "environment",
-        "kept kernels", "disk",
+        "sandbox: user namespaces", "sandbox: reader", "compiler", "devices", "database", "broker", "git",
+        "environment", "kept kernels", "disk",
     ]  # fmt: skip
     for name in ("python", "torch", "sandbox", "database", "broker", "git", "compiler"):
         assert (lines[name].state, lines[name].remedy) == (State.OK, "")
@@ -83,6 +84,16 @@ def test_without_bubblewrap_the_sandbox_is_missing_with_its_reason(
     assert lines["sandbox"].state is State.MISSING
     assert "bubblewrap is not installed" in lines["sandbox"].detail
     assert "apt-get install bubblewrap" in lines["sandbox: bubblewrap"].remedy
+
+
+def test_code_that_the_sandbox_can_not_show_its_reader_is_told(
+    make_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_room", lambda name: tmp_path / "nowhere" / name)
+    line = lines_of(make_settings())["sandbox: reader"]
+    assert line.state is State.MISSING
+    assert "nowhere/analyzer" in line.detail
+    assert sys.prefix in line.remedy
 
 
 def test_a_sandbox_that_was_switched_off_is_a_warning(make_settings: MakeSettings) -> None:
