@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -39,6 +40,7 @@ from tools.fake_forge.failures import (
     cut_after,
     error_after,
     expired_token,
+    graphql_limit,
     primary_limit,
     secondary_limit,
     server_error,
@@ -46,7 +48,7 @@ from tools.fake_forge.failures import (
 from tools.fake_forge.forge import FakeForge
 from tools.fake_forge.world import PullRequest, Repository
 
-NAME = "acme/models"
+NUMBERS = itertools.count(1)
 BEFORE = "".join(f"line {number}\n" for number in range(1, 31))
 AFTER = BEFORE.replace("line 10\n", "line ten\nline ten and a half\n")
 
@@ -85,7 +87,7 @@ def app(served: FakeForge, clock: ForgeClock) -> Iterator[GithubApp]:
 def scene(served: FakeForge, app: GithubApp, clock: ForgeClock) -> Iterator[Scene]:
     """A repository of its own with an open pull request, and a client for its installation."""
     served.heal()
-    owner = f"acme-{len(served.requests)}"
+    owner = f"acme-{next(NUMBERS)}"
     repository = served.create_repository(f"{owner}/models", {"pkg/a.py": BEFORE, "README.md": "x\n"})
     pull = served.open_pull_request(repository, {"pkg/a.py": AFTER, "pkg/new.py": "a\nb\n", "README.md": None})
     client = app.client(str(served.installation(owner).id), repository_id=str(repository.id))
@@ -420,6 +422,21 @@ def test_the_hourly_limit_says_when_it_is_whole_again(scene: Scene) -> None:
         scene.client.pull_request(scene.repository.full_name, scene.pull.number)
     assert not caught.value.secondary
     assert scene.clock.now() < caught.value.retry_at
+
+
+def test_a_limit_of_graphql_says_when_it_is_whole_again(scene: Scene) -> None:
+    name, number = scene.repository.full_name, scene.pull.number
+    scene.forge.fail(graphql_limit(), "POST", "/graphql$")
+    with pytest.raises(RateLimitedError) as caught:
+        scene.client.list_threads(name, number)
+    assert not caught.value.secondary
+    assert caught.value.retry_at > scene.clock.now()
+    asked = len(scene.forge.requests)
+    with pytest.raises(RateLimitedError):
+        scene.client.pull_request(name, number)
+    assert len(scene.forge.requests) == asked
+    scene.clock.sleep((caught.value.retry_at - scene.clock.now()).total_seconds())
+    assert scene.client.list_threads(name, number) == ()
 
 
 def test_a_read_survives_a_bad_gateway_and_a_write_is_sent_once(scene: Scene) -> None:

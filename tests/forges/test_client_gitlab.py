@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -34,10 +35,11 @@ from services.forges.values import (
 )
 from tests.forges.clocks import ForgeClock
 from tests.forges.scripted import Heard, Said, ScriptedForge, StoodClock
-from tools.fake_forge.failures import Failure, cut_after, server_error
+from tools.fake_forge.failures import cut_after, gitlab_limit, server_error
 from tools.fake_forge.forge import FakeForge
 from tools.fake_forge.gitlab.state import MergeRequest, Project
 
+NUMBERS = itertools.count(1)
 BEFORE = "".join(f"line {number}\n" for number in range(1, 31))
 AFTER = BEFORE.replace("line 10\n", "line ten\nline ten and a half\n")
 SUBGROUP = "acme/research"
@@ -71,7 +73,7 @@ def served() -> Iterator[FakeForge]:
 def scene(served: FakeForge) -> Iterator[Scene]:
     served.heal()
     project = served.gitlab.create_project(
-        f"{SUBGROUP}/models-{len(served.requests)}", {"pkg/a.py": BEFORE, "README.md": "x\n", "old.py": "1\n2\n3\n"}
+        f"{SUBGROUP}/models-{next(NUMBERS)}", {"pkg/a.py": BEFORE, "README.md": "x\n", "old.py": "1\n2\n3\n"}
     )
     request = served.gitlab.open_merge_request(project, {"pkg/a.py": AFTER, "pkg/new.py": "a\nb\n", "README.md": None})
     clock = ForgeClock(served)
@@ -273,8 +275,7 @@ def test_a_write_is_sent_once(scene: Scene) -> None:
 
 def test_a_limit_is_kept(scene: Scene) -> None:
     scene.client.identity()
-    limit = Failure("limit", 429, "Retry later", headers={"retry-after": "30"})
-    scene.forge.fail(limit, "GET", "/merge_requests/")
+    scene.forge.fail(gitlab_limit(30), "GET", "/merge_requests/")
     with pytest.raises(RateLimitedError) as caught:
         scene.client.pull_request(scene.name, scene.number)
     assert (caught.value.retry_at - scene.clock.now()).total_seconds() == 31

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -123,6 +124,24 @@ def test_a_forge_that_does_not_answer_in_time_is_not_waited_for(open_forge: Open
     with pytest.raises(ForgeUnavailableError, match="takes more than") as caught:
         transport.write("POST", "/x", {})
     assert caught.value.outcome_unknown
+
+
+def test_what_became_of_a_write_that_was_not_answered_is_unknown(open_forge: Open) -> None:
+    over = threading.Event()
+
+    def script(_heard: Heard) -> Said:
+        over.wait()
+        return Said(body={})
+
+    forge, transport = open_forge(script=script, timeout=httpx.Timeout(5.0, read=0.05))
+    with pytest.raises(ForgeUnavailableError, match="ReadTimeout") as caught:
+        transport.write("POST", "/x", {})
+    assert caught.value.outcome_unknown
+    with pytest.raises(ForgeUnavailableError) as caught:
+        transport.get("/x")
+    assert not caught.value.outcome_unknown
+    assert [heard.method for heard in forge.heard] == ["POST", "GET", "GET", "GET"]
+    over.set()
 
 
 def test_there_is_a_second_between_writes_and_none_before_reads(open_forge: Open, clock: StoodClock) -> None:
