@@ -21,7 +21,7 @@ from services.forges.errors import (
 )
 from services.forges.github.refusals import GithubDialect
 from services.forges.manners import Manners
-from services.forges.transport import KeptAnswers, Transport, TransportOptions
+from services.forges.transport import Answer, KeptAnswers, Transport, TransportOptions
 from tests.forges.scripted import START, Heard, Said, ScriptedForge, StoodClock
 
 TOKEN = "ghs_1234_abc.def-ghi_jkl"
@@ -222,12 +222,14 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(open_forge: Open) -> N
 
 
 def test_kept_answers_are_bounded(open_forge: Open) -> None:
-    _, transport = open_forge(script=lambda heard: Said(body="x" * 1_000_000, headers={"ETag": f'"{heard.path}"'}))
+    _, transport = open_forge(script=lambda heard: Said(body="x" * 100_000, headers={"ETag": f'"{heard.path}"'}))
     kept = KeptAnswers()
     for number in range(20):
         kept.keep(str(number), transport.get(f"/{number}"))
     there = [number for number in range(20) if kept.get(str(number)) is not None]
-    assert there == list(range(12, 20))
+    assert there == list(range(10, 20))
+    kept.keep("large", Answer(200, httpx.Headers({"etag": "x"}), b"x" * 300_000))
+    assert kept.get("large") is None
 
 
 def test_pages_follow_the_links_of_the_forge(open_forge: Open) -> None:
