@@ -256,6 +256,20 @@ def test_one_changes_name_and_password_and_ends_sessions(
     page.wait_for_url("**/sign-in")
 
 
+def test_whoever_holds_the_first_token_makes_more_of_the_installation(server: RunningServer) -> None:
+    """At first there is nobody else: the link of `gradproof serve` signs in with that token."""
+    first = signed_in(server)
+    page = sent(first, "/me/tokens", name="laptop", scope="submit", days="30").text
+    text = page.partition('aria-label="new token"')[2].partition("<code>")[2].partition("</code>")[0]
+    subject = open_tokens(server, text)
+    assert subject is not None
+    assert subject.everywhere
+    assert "laptop" in first.get("/me").text
+    reader = signed_in(server, scope="read")
+    assert "Make a token" not in reader.get("/me").text
+    assert sent(reader, "/me/tokens", name="more", scope="admin").status_code == 403
+
+
 def test_an_operator_makes_and_disables_users(server: RunningServer, rows: Rows) -> None:
     operator = signed_in(server)
     assert sent(operator, "/installation/users", name="Not good!").status_code == 422

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Response
 
 from api.pages.team.desk import Acting, Desk, Looking
 from api.pages.team.token_forms import SCOPES, NewTokenForm
-from services.accounts.access import Permission
+from services.accounts.access import Permission, Subject
 from services.problems import GradproofError
 
 router = APIRouter()
@@ -62,7 +62,13 @@ def end_session(desk: Acting, session_id: str) -> Response:
 def make_token(desk: Acting, wanted: NewTokenForm) -> Response:
     """Make a token. Its text is in the answer, this once; that is why it leads nowhere else."""
     try:
-        made = desk.context.tokens.issue(desk.subject, wanted.name, wanted.scope, lifetime=wanted.lifetime)
+        made = desk.context.tokens.issue(
+            desk.subject,
+            wanted.name,
+            wanted.scope,
+            lifetime=wanted.lifetime,
+            installation=_is_installation(desk.subject),
+        )
     except GradproofError as error:
         return _me(desk, problem=error)
     return _me(desk, fresh=made.text)
@@ -78,14 +84,20 @@ def revoke_token(desk: Acting, token_id: str) -> Response:
 def _me(desk: Desk, *, problem: GradproofError | None = None, fresh: str | None = None) -> Response:
     subject = desk.subject
     is_user = subject.kind == "user"
-    listed = desk.context.tokens.list(subject, limit=200).items if is_user else ()
+    may_make = is_user or _is_installation(subject)
+    listed = desk.context.tokens.list(subject, limit=200).items if may_make else ()
     return desk.page(
         "me.html",
         problem=problem,
         user=desk.context.users.me(subject) if is_user else None,
         sessions=desk.context.sessions.list(subject),
-        tokens=[token for token in listed if token.user_id == subject.user_id],
+        may_make=may_make,
+        tokens=[token for token in listed if token.user_id == subject.user_id and token.project_id is None],
         fresh=fresh,
         scopes=SCOPES,
-        is_operator=subject.everywhere and Permission.ADMINISTER in subject.permissions,
     )
+
+
+def _is_installation(subject: Subject) -> bool:
+    """Whether this is nobody in person, but the holder of a token of the installation: at first, there is no other."""
+    return subject.user_id is None and subject.everywhere and Permission.ADMINISTER in subject.permissions
