@@ -31,6 +31,7 @@ from api.routers import (
     results,
     shares,
     tokens,
+    triage,
     webhooks,
 )
 from services.limits import Rates
@@ -69,7 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.streams = Streams(settings)
     for router in (analyses.router, results.router, documentation.router):
         app.include_router(router, prefix=API)
-    for team in (projects, hooks, shares, organisations, members, tokens, audit):
+    for team in (projects, triage, hooks, shares, organisations, members, tokens, audit):
         app.include_router(team.router, prefix=API)
     app.include_router(webhooks.router, prefix=API)
     # The address that forges are told; the one below /api/v1 is that of the documentation.

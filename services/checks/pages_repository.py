@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from services.analyses.models import AnalysisRow
 from services.checks.models import CheckResultRow, TargetRow
 from services.checks.repository import check_info, class_in, target_result
+from services.database.base import storable
 from services.findings.model import TargetResult
 from services.gates.classes import BaseCheck, BaseTarget, CheckKey
 from services.jobs.models import JobRow
@@ -321,7 +322,7 @@ def _of_target(wanted: TargetSelection) -> Iterator[ColumnElement[bool]]:
     if wanted.kind is not None:
         yield TargetRow.kind == wanted.kind
     if wanted.path is not None:
-        lies_in = TargetRow.path.startswith(wanted.path, autoescape=True)
+        lies_in = TargetRow.path.startswith(storable(wanted.path), autoescape=True)
         yield lies_in if wanted.path.endswith("/") else TargetRow.path == wanted.path
     if wanted.run is not None:
         yield _is_checked() if wanted.run else ~_is_checked()
@@ -330,7 +331,7 @@ def _of_target(wanted: TargetSelection) -> Iterator[ColumnElement[bool]]:
     if wanted.reason is not None:
         yield TargetRow.not_run_reason == wanted.reason
     if wanted.text:
-        yield func.lower(TargetRow.name).contains(wanted.text.lower(), autoescape=True)
+        yield func.lower(TargetRow.name).contains(storable(wanted.text.lower()), autoescape=True)
 
 
 def _of_check(wanted: CheckSelection) -> Iterator[ColumnElement[bool]]:

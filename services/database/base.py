@@ -64,7 +64,12 @@ class StoredText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+        return None if value is None else storable(value)
+
+
+def storable(text: str) -> str:
+    """The text as `StoredText` keeps it: for parts of texts that are looked for, which are bound as they are."""
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 # Plain JSON, not JSONB: it keeps the order of keys, takes every escape, and nothing is searched inside it.

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from analyzer.findings import Confidence, Finding, Region, Severity
 from analyzer.registry import rule as find_rule
+from services.database.base import storable
 from services.findings.model import SettledFinding, Settlement
 from services.findings.models import FindingRow, SuppressionRow
 from services.findings.repository import settled_finding
@@ -134,15 +135,15 @@ def conditions(wanted: FindingSelection) -> Iterator[ColumnElement[bool]]:
     """What a row has to fulfil to be wanted."""
     row = FindingRow
     if wanted.rule is not None:
-        yield or_(row.name == wanted.rule, row.rule.startswith(wanted.rule, autoescape=True))
+        yield or_(row.name == wanted.rule, row.rule.startswith(storable(wanted.rule), autoescape=True))
     for column, value in ((row.severity, wanted.severity), (row.verdict, wanted.verdict), (row.triage, wanted.triage)):
         if value is not None:
             yield column == value
     if wanted.path is not None:
-        lies_in = row.path.startswith(wanted.path, autoescape=True)
+        lies_in = row.path.startswith(storable(wanted.path), autoescape=True)
         yield lies_in if wanted.path.endswith("/") else row.path == wanted.path
     if wanted.is_new is not None:
         yield row.is_new.is_(wanted.is_new)
     if wanted.text:
         texts = (row.message, row.path, row.symbol, row.fingerprint)
-        yield or_(*(func.lower(text).contains(wanted.text.lower(), autoescape=True) for text in texts))
+        yield or_(*(func.lower(text).contains(storable(wanted.text.lower()), autoescape=True) for text in texts))

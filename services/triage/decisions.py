@@ -32,6 +32,15 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A decision, a new assignee (an id or a name; None: nobody) if `reassign` says so, or both."""
+
+    decision: Decision | None = None
+    reassign: bool = False
+    assignee: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a decision did to one finding: its new state, or why there is nothing to change."""
 

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Select, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject, belongs_to_readable, readable_by
+from services.database.base import storable
 from services.projects.models import ProjectRow
 from services.projects.settings import InvalidProjectSettingsError, ProjectSettings, read_project_settings
 from services.reports.listing import CursorError
@@ -243,9 +244,9 @@ def _conditions(wanted: FindingFilter) -> Iterator[tuple[str, ColumnElement[bool
     if wanted.verdicts:
         yield "verdicts", row.verdict.in_(wanted.verdicts)
     if wanted.rule is not None:
-        yield "rule", or_(row.name == wanted.rule, row.rule.startswith(wanted.rule, autoescape=True))
+        yield "rule", or_(row.name == wanted.rule, row.rule.startswith(storable(wanted.rule), autoescape=True))
     if wanted.path is not None:
-        lies_in = row.path.startswith(wanted.path, autoescape=True)
+        lies_in = row.path.startswith(storable(wanted.path), autoescape=True)
         yield "path", lies_in if wanted.path.endswith("/") else row.path == wanted.path
     if wanted.assignee is not None:
         nobody = wanted.assignee == NOBODY
@@ -254,7 +255,10 @@ def _conditions(wanted: FindingFilter) -> Iterator[tuple[str, ColumnElement[bool
         yield "on_main", row.on_main.is_(wanted.on_main)
     if wanted.text:
         texts = (row.message, row.path, row.symbol, row.fingerprint)
-        yield "text", or_(*(func.lower(text).contains(wanted.text.lower(), autoescape=True) for text in texts))
+        yield (
+            "text",
+            or_(*(func.lower(text).contains(storable(wanted.text.lower()), autoescape=True) for text in texts)),
+        )
 
 
 def _most(session: Session, statement: Select[*tuple[Any, ...]]) -> tuple[NamedCount, ...]:

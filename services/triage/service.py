@@ -24,6 +24,7 @@ from services.triage import decisions_repository, repository
 from services.triage import ledger_repository as ledger
 from services.triage.decisions import (
     MOST_AT_ONCE,
+    Change,
     Decision,
     checked,
     checked_text,
@@ -66,13 +67,19 @@ class TriageService:
 
     # ------------------------------------------------------------------------------------------ one finding
 
-    def decide(self, subject: Subject, project: str, fingerprint: str, decision: Decision) -> ProjectFinding:
-        """Decide about one finding. Raises `FindingNotFoundError`, `InvalidDecisionError`."""
+    def change(self, subject: Subject, project: str, fingerprint: str, change: Change) -> ProjectFinding:
+        """Decide about one finding, give it to somebody, or both. Raises `FindingNotFoundError`,
+        `InvalidDecisionError`; then nothing has changed.
+        """
         with self._database.unit_of_work() as uow:
             place = _locked(uow.session, subject, project)
             row = _found(uow.session, place, fingerprint)
-            _decide(uow.session, subject, place, [row], decision)
+            _change(uow.session, subject, place, [row], change)
             return repository.finding_of(row)
+
+    def decide(self, subject: Subject, project: str, fingerprint: str, decision: Decision) -> ProjectFinding:
+        """Decide about one finding. Raises as `change` does."""
+        return self.change(subject, project, fingerprint, Change(decision))
 
     def accept(
         self, subject: Subject, project: str, fingerprint: str, reason: str, until: Until = FOR_GOOD
@@ -102,11 +109,7 @@ class TriageService:
 
         Raises `FindingNotFoundError`, or `InvalidDecisionError` for somebody who can't see the project.
         """
-        with self._database.unit_of_work() as uow:
-            place = _locked(uow.session, subject, project)
-            row = _found(uow.session, place, fingerprint)
-            _assign(uow.session, subject, place, [row], assignee)
-            return repository.finding_of(row)
+        return self.change(subject, project, fingerprint, Change(reassign=True, assignee=assignee))
 
     def suggest_assignee(self, subject: Subject, project: str, fingerprint: str) -> Suggestion:
         """Who brought the finding in, as far as is known: the author of the pull request that first showed it, or
@@ -128,6 +131,29 @@ class TriageService:
 
     # ------------------------------------------------------------------------------------------ many findings
 
+    def change_many(
+        self,
+        subject: Subject,
+        project: str,
+        change: Change,
+        *,
+        fingerprints: Sequence[str] = (),
+        wanted: FindingFilter | None = None,
+    ) -> BulkOutcome:
+        """The same for all of these findings, or for all that a filter takes: either, and 500 at most.
+
+        Findings for which a decision makes no sense are left as they are. Raises `InvalidDecisionError`.
+        """
+        with self._database.unit_of_work() as uow:
+            place = _locked(uow.session, subject, project)
+            rows, missing = _chosen(uow.session, place, fingerprints, wanted)
+            changed = _change(uow.session, subject, place, rows, change, leniently=True)
+            return BulkOutcome(
+                changed=tuple(row.fingerprint for row in rows if row.fingerprint in changed),
+                unchanged=tuple(row.fingerprint for row in rows if row.fingerprint not in changed),
+                missing=missing,
+            )
+
     def decide_many(
         self,
         subject: Subject,
@@ -137,15 +163,8 @@ class TriageService:
         fingerprints: Sequence[str] = (),
         wanted: FindingFilter | None = None,
     ) -> BulkOutcome:
-        """Decide about all of these findings, or about all that a filter takes: either, and 500 at most.
-
-        Findings for which the decision makes no sense are left as they are. Raises `InvalidDecisionError`.
-        """
-        with self._database.unit_of_work() as uow:
-            place = _locked(uow.session, subject, project)
-            rows, missing = _chosen(uow.session, place, fingerprints, wanted)
-            changed = _decide(uow.session, subject, place, rows, decision, leniently=True)
-            return _outcome(rows, changed, missing)
+        """Decide about all of them. Raises as `change_many` does."""
+        return self.change_many(subject, project, Change(decision), fingerprints=fingerprints, wanted=wanted)
 
     def assign_many(
         self,
@@ -156,11 +175,9 @@ class TriageService:
         fingerprints: Sequence[str] = (),
         wanted: FindingFilter | None = None,
     ) -> BulkOutcome:
-        """Give all of these findings to somebody, or all that a filter takes. Raises `InvalidDecisionError`."""
-        with self._database.unit_of_work() as uow:
-            place = _locked(uow.session, subject, project)
-            rows, missing = _chosen(uow.session, place, fingerprints, wanted)
-            return _outcome(rows, _assign(uow.session, subject, place, rows, assignee), missing)
+        """Give all of them to somebody; None: to nobody. Raises as `change_many` does."""
+        change = Change(reassign=True, assignee=assignee)
+        return self.change_many(subject, project, change, fingerprints=fingerprints, wanted=wanted)
 
     # ------------------------------------------------------------------------------------------ by the clock
 
@@ -213,6 +230,24 @@ def _chosen(
     rows = decisions_repository.rows_named(session, place.id, asked)
     found = {row.fingerprint for row in rows}
     return rows, tuple(fingerprint for fingerprint in asked if fingerprint not in found)
+
+
+def _change(
+    session: Session,
+    subject: Subject,
+    place: ProjectRow,
+    rows: Sequence[ProjectFindingRow],
+    change: Change,
+    *,
+    leniently: bool = False,
+) -> frozenset[str]:
+    """The fingerprints of what has changed."""
+    changed: list[ProjectFindingRow] = []
+    if change.reassign:
+        changed += _assign(session, subject, place, rows, change.assignee)
+    if change.decision is not None:
+        changed += _decide(session, subject, place, rows, change.decision, leniently=leniently)
+    return frozenset(row.fingerprint for row in changed)
 
 
 def _decide(
@@ -365,14 +400,3 @@ def _until(until: Until) -> dict[str, object]:
     }
     known = {key: value for key, value in told.items() if value is not None}
     return {"until": known} if known else {}
-
-
-def _outcome(
-    rows: Iterable[ProjectFindingRow], changed: Iterable[ProjectFindingRow], missing: tuple[str, ...]
-) -> BulkOutcome:
-    done = {row.fingerprint for row in changed}
-    return BulkOutcome(
-        changed=tuple(row.fingerprint for row in rows if row.fingerprint in done),
-        unchanged=tuple(row.fingerprint for row in rows if row.fingerprint not in done),
-        missing=missing,
-    )

@@ -18,7 +18,7 @@ from services.database.base import utc_now
 from services.projects.errors import ProjectNotFoundError
 from services.projects.models import ProjectRow
 from services.reports.document import Gate
-from services.triage.decisions import PRESENT_TORCH, Decision
+from services.triage.decisions import PRESENT_TORCH, Change, Decision
 from services.triage.errors import FindingNotFoundError, InvalidDecisionError
 from services.triage.model import NOBODY, FindingFilter, Until
 from services.triage.models import ProjectFindingRow
@@ -192,8 +192,7 @@ def test_only_who_may_decide_decides(line: Line, triage: TriageService) -> None:
         lambda who: triage.reopen(who, "vision", ONE),
         lambda who: triage.comment(who, "vision", ONE, "x"),
         lambda who: triage.assign(who, "vision", ONE, None),
-        lambda who: triage.decide_many(who, "vision", Decision("accept", "x"), fingerprints=[ONE]),
-        lambda who: triage.assign_many(who, "vision", None, fingerprints=[ONE]),
+        lambda who: triage.change_many(who, "vision", Change(Decision("accept", "x")), fingerprints=[ONE]),
     ):
         with pytest.raises(PermissionDeniedError):
             call(viewer)
@@ -253,19 +252,19 @@ def named(*numbers: int) -> list[str]:
 @pytest.mark.usefixtures("many")
 def test_many_findings_are_decided_about_at_once(line: Line, triage: TriageService) -> None:
     asked = named(*range(500))
-    done = triage.decide_many(
-        SYSTEM, "vision", Decision("accept", "all measured"), fingerprints=[*asked[1:], "nothing"]
+    done = triage.change_many(
+        SYSTEM, "vision", Change(Decision("accept", "all measured")), fingerprints=[*asked[1:], "nothing"]
     )
     assert (len(done.changed), done.unchanged, done.missing) == (499, (), ("nothing",))
     assert line.inbox.facets(SYSTEM, "vision").states == {"accepted": 499, "open": 121}
     assert len(audit(line.bench.database)) == 1
     wanted = FindingFilter(states=("open",), rule="GP101")
     taken = line.inbox.facets(SYSTEM, "vision", wanted).total
-    done = triage.decide_many(SYSTEM, "vision", Decision("false_positive", "no"), wanted=wanted)
+    done = triage.change_many(SYSTEM, "vision", Change(Decision("false_positive", "no")), wanted=wanted)
     assert len(done.changed) == taken
     assert line.inbox.facets(SYSTEM, "vision", wanted).total == 0
     ann = member(line.bench.database, "ann", Role.VIEWER)
-    triage.assign_many(SYSTEM, "vision", "ann", wanted=FindingFilter(states=("open",)))
+    triage.change_many(SYSTEM, "vision", Change(reassign=True, assignee="ann"), wanted=FindingFilter(states=("open",)))
     assert line.inbox.facets(SYSTEM, "vision", FindingFilter(assignee=ann.id)).states == {"open": 121 - taken}
     assert line.inbox.facets(SYSTEM, "vision", FindingFilter(assignee=NOBODY)).total == 499 + taken
 
@@ -280,13 +279,13 @@ def test_a_decision_about_too_many_or_about_nothing_in_particular_is_refused(tri
         {},
     ):
         with pytest.raises(InvalidDecisionError):
-            triage.decide_many(SYSTEM, "vision", decision, **asked)
+            triage.change_many(SYSTEM, "vision", Change(decision), **asked)
 
 
 def test_among_many_those_are_left_for_which_it_makes_no_sense(line: Line, triage: TriageService) -> None:
     line.analysed(1, 2)
     line.analysed(2)
-    done = triage.decide_many(SYSTEM, "vision", Decision("accept", "x"), fingerprints=[ONE, "fingerprint-2"])
+    done = triage.change_many(SYSTEM, "vision", Change(Decision("accept", "x")), fingerprints=[ONE, "fingerprint-2"])
     assert (done.changed, done.unchanged) == (("fingerprint-2",), (ONE,))
 
 
