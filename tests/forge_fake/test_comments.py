@@ -178,6 +178,18 @@ def test_resolving_may_take_another_permission(forge: FakeForge, app: App, pull:
     assert app.graphql(RESOLVE, id=thread["id"])["data"]["resolveReviewThread"]["thread"]["isResolved"] is True
 
 
+def test_a_token_changes_nothing_where_the_app_is_not_installed(forge: FakeForge, app: App) -> None:
+    forge.create_repository("octo/demo")
+    elsewhere = forge.create_repository("acme/open", {"a.py": LINES}, private=False, installed=False)
+    pull = forge.open_pull_request(elsewhere, {"a.py": changed(3)})
+    thread = forge.start_thread(pull, "a.py", 3, "Why?")
+    told = app.graphql(THREADS, owner="acme", name="open", number=1, after=None)["data"]["repository"]["pullRequest"]
+    (seen,) = told["reviewThreads"]["nodes"]
+    assert app.graphql(RESOLVE, id=seen["id"])["errors"][0]["type"] == "FORBIDDEN"
+    assert not thread.is_resolved
+    assert app.post("/repos/acme/open/issues/1/comments", {"body": "one"}).status_code == 403
+
+
 def test_a_thread_follows_its_line_and_is_outdated_when_that_changes(
     forge: FakeForge, app: App, pull: PullRequest
 ) -> None:

@@ -92,12 +92,13 @@ class Call:
             raise not_found()
         return int(text)
 
-    def allows(self, permission: str, level: Level) -> bool:
-        """Whether the sender has that permission on the repository."""
+    def allows(self, permission: str, level: Level, repository: Repository | None = None) -> bool:
+        """Whether the sender has that permission, on the repository named or that of the path, if there is one."""
         if not isinstance(self.principal, Token):
             return False
         has = self.principal.permissions.get(permission)
-        covered = self._repository is None or self.principal.covers(self._repository)
+        about = repository or self._repository
+        covered = about is None or self.principal.covers(about)
         return covered and has is not None and _LEVELS[has] >= _LEVELS[level]
 
     def page(self, items: Sequence[Any], tell: Callable[[Any], Any], *, wrapped_as: str | None = None) -> Reply:

@@ -307,6 +307,23 @@ class Asked:
     wrote: str | None
 
 
+@dataclass(eq=False)
+class AppIdentity:
+    """Who the App under test is, and what it asks for."""
+
+    app_id: int
+    slug: str
+    owner: Account
+    bot: Account
+    created_at: datetime
+    permissions: dict[str, str] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+
+    @property
+    def client_id(self) -> str:
+        return f"Iv23li{self.app_id:014d}"
+
+
 class World:
     """All of the state. Counters begin at different numbers, so that one kind of id is never taken for another."""
 

@@ -9,7 +9,7 @@ from tools.fake_forge.clock import stamp
 from tools.fake_forge.exchange import Call, Operations, Refusal, Reply, invalid, not_found
 from tools.fake_forge.github.hub import Hub
 from tools.fake_forge.github.pulls import found_pull
-from tools.fake_forge.shapes import node_id
+from tools.fake_forge.github.shapes_repositories import node_id
 from tools.fake_forge.world import Account, IssueComment, PullRequest
 
 operations: Final = Operations()

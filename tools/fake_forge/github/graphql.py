@@ -16,7 +16,7 @@ from graphql import GraphQLError, GraphQLResolveInfo, GraphQLSchema, build_schem
 
 from tools.fake_forge.clock import stamp
 from tools.fake_forge.exchange import Call, Json, Operations, Reply
-from tools.fake_forge.shapes import node_id
+from tools.fake_forge.github.shapes_repositories import node_id
 from tools.fake_forge.world import Account, IssueComment, PullRequest, Repository, ReviewComment, Thread, Token
 
 operations: Final = Operations()
@@ -130,7 +130,8 @@ class _Root:
         found = self._found(subject)
         if not isinstance(found, (ReviewComment, IssueComment)):
             raise _unknown(subject)
-        self._require_write()
+        pull = found.pull if isinstance(found, IssueComment) else found.thread.pull
+        self._require_write("pull_requests", pull.repository)
         if found.minimized != reason:
             found.minimized = reason
             self._call.wrote = wrote
@@ -141,11 +142,11 @@ class _Root:
         found = self._found(name)
         if not isinstance(found, Thread):
             raise _unknown(name)
-        self._require_write(self._call.hub.resolving_needs)
+        self._require_write(self._call.hub.resolving_needs, found.pull.repository)
         return found
 
-    def _require_write(self, permission: str = "pull_requests") -> None:
-        if not self._call.allows(permission, "write"):
+    def _require_write(self, permission: str, repository: Repository) -> None:
+        if not self._call.allows(permission, "write", repository):
             raise _refused("FORBIDDEN", "Resource not accessible by integration")
 
     def _announce(self, action: str, thread: Thread) -> None:
@@ -256,7 +257,8 @@ class _ThreadNode(_Fields):
     def __init__(self, call: Call, thread: Thread) -> None:
         super().__init__(call)
         self._thread = thread
-        may_write = call.allows("pull_requests", "write")
+        repository = thread.pull.repository
+        may_resolve = call.allows(call.hub.resolving_needs, "write", repository)
         self.id = node_id("PRRT", thread.id)
         self.isResolved = thread.is_resolved
         self.isOutdated = thread.is_outdated
@@ -269,9 +271,9 @@ class _ThreadNode(_Fields):
         self.diffSide = thread.side
         self.subjectType = thread.kind.upper()
         self.resolvedBy = self._actor(thread.resolved_by) if thread.resolved_by else None
-        self.viewerCanReply = may_write
-        self.viewerCanResolve = may_write and not thread.is_resolved
-        self.viewerCanUnresolve = may_write and thread.is_resolved
+        self.viewerCanReply = call.allows("pull_requests", "write", repository)
+        self.viewerCanResolve = may_resolve and not thread.is_resolved
+        self.viewerCanUnresolve = may_resolve and thread.is_resolved
 
     def pullRequest(self, _info: _Info) -> Any:  # noqa: N802
         return _PullNode(self._call, self._thread.pull)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from tools.fake_forge.clock import Clock
 from tools.fake_forge.contract import contract
 from tools.fake_forge.deliveries import Courier, Parcel, github_signature
 from tools.fake_forge.github.authentication import Authentication
-from tools.fake_forge.shapes import AppIdentity, Shapes
-from tools.fake_forge.world import Account, CheckRun, Installation, PullRequest, Repository, World
+from tools.fake_forge.github.shapes import Shapes
+from tools.fake_forge.github.traffic import Traffic
+from tools.fake_forge.world import Account, AppIdentity, CheckRun, Installation, PullRequest, Repository, World
 
 APP_ID: Final = 424242
 # What service.md §2.2 asks for, and what GitHub sends an App that asks for it.
@@ -31,27 +30,6 @@ EVENTS: Final = (
 )
 # Sent to every App, subscribed or not.
 _ALWAYS: Final = frozenset({"installation", "installation_repositories", "ping"})
-
-
-class Traffic:
-    """Counts requests that are under way."""
-
-    def __init__(self) -> None:
-        self.most = 0
-        self._now = 0
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Around a request."""
-        with self._lock:
-            self._now += 1
-            self.most = max(self.most, self._now)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._now -= 1
 
 
 class Hub:
