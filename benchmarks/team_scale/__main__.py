@@ -23,9 +23,11 @@ from pathlib import Path
 import httpx
 from pydantic import SecretStr
 
+from api.pages.badges import badge_address
 from benchmarks.team_scale.asking import Asked, Watch, addresses, ask
 from benchmarks.team_scale.filling import Filler, Size, sources
 from services.accounts import create_token
+from services.accounts.access import SYSTEM
 from services.database.migrate import upgrade
 from services.settings import Settings
 from services.snapshots import SnapshotStore
@@ -72,6 +74,9 @@ def measure(kind: str, size: Size, times: int) -> tuple[list[Asked], list[str]]:
             filled = Filler(engine, snapshot, size).fill()
             rows = sum(filled.rows.values())
             print(f"{kind}: {rows:,} rows in {time.perf_counter() - start:.0f} s, {filled.rows['findings']:,} findings")
+            context = server.app.state.context
+            filled.share = context.shares.create(SYSTEM, filled.analysis, 7).code
+            filled.badge = badge_address(context.settings, filled.project).rpartition("/")[2].removesuffix(".svg")
             wanted, unknown = addresses(server.app, filled)
             watch = Watch(engine)
             with httpx.Client(base_url=server.url, timeout=120, headers={"Accept": "text/html"}) as client:
@@ -102,7 +107,7 @@ def main() -> int:
                 f" {each.reading.statements:5} {each.reading.rows:6}  {each.status} {each.address}"
             )
         amiss += [f"{kind}: nobody has an address for {path}" for path in unknown]
-        amiss += [f"{kind}: {each.status} of {each.address}" for each in asked if each.status != 200]
+        amiss += [f"{kind}: {each.status} of {each.address}" for each in asked if each.status not in {200, 303}]
         amiss += [
             f"{kind}: a statement of {each.address} gave {each.reading.most_rows:,} rows"
             for each in asked

@@ -21,12 +21,26 @@ from sqlalchemy import Engine, event
 from benchmarks.team_scale.filling import Filled
 
 # Streams that don't end by themselves, and what leads a browser to another place.
-_NOT_ASKED = ("/events", "/sign-in", "/static/", "/favicon.ico", "/openapi.json", "/readyz")
+_NOT_ASKED = (
+    "/events",
+    "/sign-in",
+    "/static/",
+    "/favicon.ico",
+    "/openapi.json",
+    "/readyz",
+    "/openid",
+    "{organisation}/{name}",
+)
 _PARAMETER = re.compile(r"\{([^}]+)\}")
 # What each route is asked with, beside its path.
 _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/api/v1/analyses/{analysis_id}/compare": ("base={base}",),
-    "/compare": ("base={base}&head={analysis}",),
+    "/compare": ("base={base}&head={analysis}", "base={base}&head={large}"),
+    "/analyses/{analysis_id}/compare": ("base={base}",),
+    "/inbox": ("", "state=accepted", "severity=error&text=norm", "rule=GP101"),
+    "/projects/{project_id}/findings": ("", "state=accepted", "severity=error&text=norm", "rule=GP101"),
+    "/analyses/{analysis_id}/findings": ("", "severity=error&rule=GP101", "path=pkg/module_7.py"),
+    "/analyses/{analysis_id}/targets": ("", "verdict=fail"),
 }
 
 
@@ -109,8 +123,11 @@ def addresses(app: FastAPI, filled: Filled) -> tuple[list[str], list[str]]:
         "pull_request_id": filled.pull_request,
         "target": filled.target,
         "target_name": filled.target,
+        "which": filled.target,
+        "hook_id": filled.hook,
         "number": "1",
         "user_id": filled.user,
+        "code": "",
     }
     asked, unknown = [], []
     for route in iter_route_contexts(app.routes):
@@ -121,6 +138,10 @@ def addresses(app: FastAPI, filled: Filled) -> tuple[list[str], list[str]]:
         if wanted - known.keys():
             unknown.append(template)
             continue
+        if template.startswith("/badges/"):
+            known["code"] = filled.badge
+        elif "code" in wanted:
+            known["code"] = filled.share
         for query in _QUERIES.get(template, ("",)):
             path = _filled(template, known)
             asked.append(path + ("?" + query.format(**asdict(filled)) if query else ""))

@@ -61,6 +61,9 @@ class Filled:
     target: str = ""
     pull_request: str = ""
     user: str = ""
+    hook: str = ""
+    share: str = ""
+    badge: str = ""
     rows: dict[str, int] = field(default_factory=dict)
 
 
@@ -104,10 +107,11 @@ class Filler:
                 filled.fingerprint = _fingerprint(3)
                 filled.target = "pkg.module_3:Norm3"
         large = self._analysis(middle, each)
-        filled.large, filled.large_fingerprint = large["id"], _fingerprint(1_000)
+        filled.large, filled.large_fingerprint = large["id"], _fingerprint(size.large_findings // 2)
         self._put("analyses", [large])
         self._of_analysis(large, size.large_findings, size.large_targets)
         self._forge(projects)
+        self._hook(middle, analyses=size.analyses)
         self._put("audit_events", (self._audit(projects, users) for _ in range(size.audit_events)))
         self._put("api_tokens", (self._token(number, users) for number in range(2 * size.users)))
         return filled
@@ -278,6 +282,18 @@ class Filler:
             self._put("pull_requests", requests)
         self._put("deliveries", (_delivery(number) for number in range(self._size.deliveries)))
 
+    def _hook(self, project: Row, *, analyses: int) -> None:
+        hook = {
+            "id": new_id(),
+            "project_id": project["id"],
+            "url": "https://hooks.example/gradproof",
+            "events": ["analysis.finished"],
+            "created_at": START,
+        }
+        self.filled.hook = hook["id"]
+        self._put("hooks", [hook])
+        self._put("hook_deliveries", (_hook_delivery(hook) for _ in range(analyses)))
+
     def _audit(self, projects: list[Row], users: list[Row]) -> Row:
         user = self._random.choice(users)
         return {
@@ -395,6 +411,18 @@ def _pull_request(repository: Row, number: int) -> Row:
         "silence": {"summary": "there is nothing to say: no finding is new"},
         "created_at": START,
         "updated_at": START,
+    }
+
+
+def _hook_delivery(hook: Row) -> Row:
+    return {
+        "id": new_id(),
+        "hook_id": hook["id"],
+        "event": "analysis.finished",
+        "created_at": START,
+        "attempts": 1,
+        "status": 200,
+        "delivered_at": START,
     }
 
 
