@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from api.pages import badges
 from api.pages.team import (
     audit,
+    inbox,
     installation,
     me,
     named,
@@ -27,6 +28,7 @@ router = APIRouter(include_in_schema=False)
 for part in (
     badges,
     projects,
+    inbox,
     project_rules,
     project_settings,
     project_people,
