@@ -18,10 +18,10 @@ from api.pages.rendering import render
 from api.pages.sessions import FormSender, Visitor
 from api.parameters import ID_PATTERN, AnalysisId
 from services.analyses.errors import ReportUnavailableError
+from services.analyses.totals import Totals
 from services.checks.pages_repository import TargetSelection
 from services.findings.pages_repository import FindingSelection
 from services.reports import harnesses
-from services.reports.document import FindingInfo
 from services.reports.environment import environment_facts
 from services.reports.formats import FORMATS
 from services.reports.grid import columns_of, counts_by_check, grid
@@ -40,7 +40,7 @@ def list_page(
     context: ContextDependency, visitor: Visitor, before: Annotated[str | None, Query(pattern=ID_PATTERN)] = None
 ) -> Response:
     """The analyses, the newest first."""
-    page = context.analyses.list(visitor.subject, limit=_LISTED, cursor=before)
+    page = context.results.summaries(visitor.subject, limit=_LISTED, cursor=before)
     return render(
         "analyses.html",
         page=page,
@@ -113,6 +113,7 @@ def overview(context: Context, place: Place) -> Response:
     found = totals.targets.found + sum(totals.targets.not_eligible.values()) if totals else None
     few = found is not None and found <= _FEW_TARGETS
     wanted = TargetSelection(run=True) if few or not _failing(particulars.verdicts) else TargetSelection(verdict="fail")
+    first = _first_selection(counted, totals, compared=head.analysis.base_id is not None)
     rows = context.results.grid(place.subject, place.analysis_id, wanted, limit=_FEW_TARGETS)
     return render(
         "analysis.html",
@@ -121,7 +122,8 @@ def overview(context: Context, place: Place) -> Response:
         particulars=particulars,
         totals=totals,
         counted=counted,
-        findings=_first_findings(context, place, counted, totals.findings.all if totals else {}),
+        first=first,
+        findings=context.results.findings(place.subject, place.analysis_id, first, limit=_FEW_FINDINGS).items,
         grid=grid(rows.items, columns, failing_first=True),
         only_failing=wanted.verdict == "fail",
         more_targets=rows.next_cursor is not None,
@@ -176,14 +178,15 @@ def _failing(verdicts: Mapping[str, Mapping[str, int]]) -> bool:
     return any(counts.get("fail") for counts in verdicts.values())
 
 
-def _first_findings(
-    context: Context, place: Place, counted: int, by_severity: Mapping[str, int]
-) -> tuple[FindingInfo, ...]:
-    """All of a few findings; of many, those of the gravest severity that there is."""
-    wanted = FindingSelection()
-    if counted > _FEW_FINDINGS:
-        wanted = FindingSelection(severity=next((word for word in ("error", "warning") if by_severity.get(word)), None))
-    return context.results.findings(place.subject, place.analysis_id, wanted, limit=_FEW_FINDINGS).items
+def _first_selection(counted: int, totals: Totals | None, *, compared: bool) -> FindingSelection:
+    """All of a few findings; of many the new ones, or else those of the gravest severity that there is."""
+    if counted <= _FEW_FINDINGS or totals is None:
+        return FindingSelection()
+    if compared and any(totals.findings.new.values()):
+        return FindingSelection(is_new=True)
+    return FindingSelection(
+        severity=next((word for word in ("error", "warning") if totals.findings.all.get(word)), None)
+    )
 
 
 def _running(context: Context, place: Place, head: Head) -> tuple[tuple[str, str], ...]:
