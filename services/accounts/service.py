@@ -131,12 +131,14 @@ class TokenService:
     ) -> CreatedToken:
         """Make a token: of a project, of the installation, or else of the user who asks. It may no more than they.
 
+        Whoever holds a token that may not everything makes none, not even its equal: that one would outlive its end.
         Raises `UnknownScopeError`, `TokenNameError`, `ProjectNotFoundError`, `PermissionDeniedError`.
         """
         (wanted,) = _scopes([scope])
         name = " ".join(name.split())
         if not 0 < len(name) <= NAME_LENGTH or not name.isprintable():
             raise TokenNameError(f"a token's name has 1 to {NAME_LENGTH} printable characters")
+        _require_keeper(subject)
         user_id = project_id = None
         with self._database.unit_of_work() as uow:
             if installation:
@@ -200,8 +202,9 @@ class TokenService:
     def withdraw(self, subject: Subject, token_id: str) -> TokenInfo:
         """Make a token useless at once, if it concerns `subject`: its user, maintainers of its project, operators.
 
-        Doing it again changes nothing. Raises `TokenNotFoundError`.
+        Doing it again changes nothing. Raises `TokenNotFoundError`, `PermissionDeniedError`.
         """
+        _require_keeper(subject)
         with self._database.unit_of_work() as uow:
             row = repository.find_concerning(uow.session, subject, token_id)
             if row is None:
@@ -285,6 +288,12 @@ def _scopes(names: Collection[str]) -> frozenset[Scope]:
     if not names:
         raise UnknownScopeError("a token needs at least one scope: " + ", ".join(known))
     return frozenset(known[name] for name in names)
+
+
+def _require_keeper(subject: Subject) -> None:
+    """Raises `PermissionDeniedError` for the holder of a token that was not meant to look after tokens."""
+    if Permission.ADMINISTER not in subject.permissions:
+        raise PermissionDeniedError("a token looks after others only with the scope 'admin'", scope=Scope.ADMIN.value)
 
 
 def _usable(row: ApiTokenRow) -> bool:

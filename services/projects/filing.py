@@ -66,13 +66,16 @@ def project_for_submission(session: Session, subject: Subject, name: str | None)
 def place_of_new(session: Session, subject: Subject, name: str, permission: Permission) -> tuple[str, str]:
     """The organisation and the full name that a new project called `name` would have.
 
-    Raises `ProjectNotFoundError` where `subject` lacks `permission` in that organisation, as if there were none.
+    Raises `ProjectNotFoundError` where `subject` does not belong to that organisation, as if there were none, and
+    `PermissionDeniedError` where it belongs and lacks `permission`.
     """
     slug, separator, _ = name.partition("/")
     if separator:
         found = organisations.find_organisation(session, subject, slug, permission)
         if found is not None:
             return found.id, name
+        if organisations.find_organisation(session, subject, slug, Permission.READ) is not None:
+            raise _may_not_make(permission)
         # Before there were organisations, names could have a stroke; who acts everywhere may go on with it.
         if subject.everywhere and not organisations.organisation_exists(session, slug):
             return DEFAULT_ORGANISATION, name
@@ -83,9 +86,17 @@ def place_of_new(session: Session, subject: Subject, name: str, permission: Perm
         only = _only_organisation(session, subject, permission)
         if only is not None:
             return only.id, f"{only.slug}/{name}"
+        if _only_organisation(session, subject, Permission.READ) is not None:
+            raise _may_not_make(permission)
     raise ProjectNotFoundError(
         f"there is no project {name[:120]!r}, and you can't make it: full names are `organisation/name`",
         project=name[:120],
+    )
+
+
+def _may_not_make(permission: Permission) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        f"making a project needs the permission {permission.value!r} in its organisation", permission=permission.value
     )
 
 

@@ -271,8 +271,9 @@ def test_submitting_makes_a_project_only_where_that_is_allowed(
     assert analyses.get(viewer, made).project == "acme/vision"
     with pytest.raises(PermissionDeniedError):
         analyses.submit(viewer, SNAPSHOT, project="vision")
-    with pytest.raises(ProjectNotFoundError):
-        analyses.submit(viewer, SNAPSHOT, project="audio")
+    for name in ("audio", "acme/audio"):
+        with pytest.raises(PermissionDeniedError):
+            analyses.submit(viewer, SNAPSHOT, project=name)
     projects.create(SYSTEM, "secret")
     with pytest.raises(ProjectNotFoundError):
         analyses.submit(triager, SNAPSHOT, project="default/secret")
