@@ -37,6 +37,12 @@ log = structlog.get_logger(__name__)
 
 def probe_targets(claims: Sequence[Claim], tools: Tools) -> None:
     """Run one batch. All claims are of one analysis and one device class."""
+    known = tools.load(lambda: tools.results.take_over(claims))
+    for claim in (claim for claim in claims if claim.job_id in known):
+        tools.held.drop(claim.job_id)
+    claims = [claim for claim in claims if claim.job_id not in known]
+    if not claims:
+        return
     work = tools.load(lambda: tools.results.probe_work(claims))
     if work.seconds_left is not None and work.seconds_left <= 0:
         tools.report(claims[0], lambda: tools.results.budget_spent(claims))

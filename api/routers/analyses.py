@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -20,9 +21,13 @@ from api.schemas import EXAMPLE_STATUS, AnalysisOut, Body, GitSubmission, Page, 
 from api.submissions import ArchiveSubmission, idempotency_key, parse_options, read_submission
 from services.accounts import Subject
 from services.analyses import service as analyses
-from services.analyses.model import GitSource
+from services.analyses.model import AnalysisOptions, GitSource
+from services.analyses.models import Purpose
+from services.analyses.occasion import Occasion
 from services.reports.document import AnalysisStatus
 from services.snapshots import Snapshot, read_archive
+
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 router = APIRouter(prefix="/analyses", tags=["analyses"])
 
@@ -153,6 +158,8 @@ def _submit_git(context: Context, submission: GitSubmission, key: str | None, ca
     options = parse_options(submission.options)
     base = submission.base
     if submission.base_ref is not None:
+        base = _baseline(context, submission, options, caller)
+    if submission.base_ref is not None and base is None:
         base = context.analyses.submit(
             caller,
             GitSource(submission.git_url, submission.base_ref),
@@ -160,7 +167,7 @@ def _submit_git(context: Context, submission: GitSubmission, key: str | None, ca
             project=submission.project,
             idempotency_key=f"{key} (base)" if key else None,
             scope=caller.id,
-            followed_by=1,
+            occasion=Occasion(Purpose.BASE),
         ).analysis_id
     submitted = context.analyses.submit(
         caller,
@@ -172,6 +179,13 @@ def _submit_git(context: Context, submission: GitSubmission, key: str | None, ca
         scope=caller.id,
     )
     return _accepted(submitted.analysis_id, context, caller)
+
+
+def _baseline(context: Context, submission: GitSubmission, options: AnalysisOptions, caller: Subject) -> str | None:
+    """An analysis of the base that was made before: of a branch nobody knows yet which commit it is."""
+    if submission.project is None or not _COMMIT.fullmatch(submission.base_ref or ""):
+        return None
+    return context.results.baseline(caller, submission.project, submission.base_ref or "", options)
 
 
 def _accepted(analysis_id: AnalysisId, context: Context, caller: Subject) -> Submitted:

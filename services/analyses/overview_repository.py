@@ -10,7 +10,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject
-from services.analyses.models import SETTLED_STATUSES, AnalysisRow
+from services.analyses.models import SETTLED_STATUSES, AnalysisRow, AnalysisStatus
 from services.analyses.overview import AnalysisSummary
 from services.analyses.repository import visible
 from services.analyses.totals import Totals, count_totals, read_totals
@@ -87,6 +87,42 @@ def find_source(session: Session, subject: Subject, analysis_id: str) -> FoundSo
     )
     row = session.execute(statement).first()
     return None if row is None else FoundSource(*row)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedAnalysis:
+    """What tells whether an analysis can stand for another one of the same source."""
+
+    id: str
+    options: dict[str, object]
+    tool: dict[str, object]
+
+
+def finished_of(
+    session: Session, project_id: str, *, commit: str | None = None, snapshot: str | None = None
+) -> Sequence[FinishedAnalysis]:
+    """The newest finished analyses of a project of this commit, or of this snapshot; twenty at most."""
+    row = AnalysisRow
+    of_source = row.source_commit == commit if commit is not None else row.snapshot_digest == snapshot
+    rows = session.execute(
+        select(row.id, row.options, row.tool)
+        .where(row.project_id == project_id, row.status == AnalysisStatus.FINISHED, of_source)
+        .order_by(row.id.desc())
+        .limit(20)
+    )
+    return [FinishedAnalysis(*values) for values in rows]
+
+
+def newest_torch(session: Session, project_id: str) -> str | None:
+    """The torch that the newest analysis of a project ran with, of the last twenty that have ended."""
+    row = AnalysisRow
+    tools = session.scalars(
+        select(row.tool)
+        .where(row.project_id == project_id, row.status.in_(SETTLED_STATUSES))
+        .order_by(row.id.desc())
+        .limit(20)
+    )
+    return next((str(tool["torch"]) for tool in tools if tool.get("torch") is not None), None)
 
 
 def newest_summaries(

@@ -14,8 +14,10 @@ from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject
 from services.analyses import overview_repository as overviews
+from services.analyses.baselines import find_baseline
 from services.analyses.comparisons import Asked, compared
 from services.analyses.errors import AnalysisNotFoundError, ReportUnavailableError
+from services.analyses.model import AnalysisOptions
 from services.analyses.models import SETTLED_STATUSES, AnalysisRow, Purpose
 from services.analyses.overview import AnalysisSummary
 from services.checks import pages_repository as checks
@@ -23,6 +25,7 @@ from services.checks.pages_repository import CheckSelection, GridRow, PlacedTarg
 from services.database import Database
 from services.findings import pages_repository as findings
 from services.findings.pages_repository import FindingSelection
+from services.projects.errors import ProjectNotFoundError
 from services.reports.build import finding_info, target_info
 from services.reports.compare import Comparison
 from services.reports.document import FindingInfo, TargetInfo
@@ -200,6 +203,18 @@ class ResultService:
                 statuses=SETTLED_STATUSES,
             )
             return tuple(reversed(page.items))
+
+    def baseline(self, subject: Subject, project: str, commit: str, options: AnalysisOptions) -> str | None:
+        """The id of an analysis of this commit that need not be made again; None: there is none.
+
+        None too for a project that is not there yet.
+        """
+        with self._database.reading() as session:
+            try:
+                project_id = project_called(session, subject, project).id
+            except ProjectNotFoundError:
+                return None
+            return find_baseline(session, project_id, options, commit=commit)
 
     def newest_on_main(self, subject: Subject, project_ids: Collection[str]) -> dict[str, AnalysisSummary]:
         """By project, of at most a hundred, the newest settled analysis of its main line: gate, totals, coverage."""

@@ -1,8 +1,8 @@
 """Results that an earlier analysis of the same project has, for runs that would bring the same again.
 
 A run is one job: a target on a class of devices. Where its key is that of a run that has succeeded, the job is born
-ended, and what the other one brought is copied. Never looks beyond the project: what others submitted is not ours to
-show. This module never commits.
+ended, or ends when a worker takes it up, and what the other one brought is copied. Never looks beyond the project: what
+others submitted is not ours to show. This module never commits.
 """
 
 from __future__ import annotations
@@ -125,6 +125,6 @@ def _copied(session: Session, donor: JobRow, job: JobRow) -> bool:
     ours.reused = True
     for result in results:
         record_check(session, analysis_id=job.analysis_id, target_id=ours.id, job_id=job.id, check=result)
-    job.state, job.reason = JobState.SUCCEEDED, REUSED
+    job.state, job.reason, job.lease_until = JobState.SUCCEEDED, REUSED, None
     job.started_at = job.finished_at = utc_now()
     return True

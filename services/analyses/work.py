@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 
 from analyzer.findings import Finding, TargetDeclaration
 from services.analyses.model import AnalysisOptions, StaticOutcome
-from services.analyses.models import AnalysisRow
+from services.analyses.models import AnalysisRow, Purpose
 from services.analyses.planning import run_order
 from services.analyses.queueing import queue_examples, queue_probes, static_job
-from services.analyses.reusing import reuse_examples
+from services.analyses.reusing import reuse_examples, reuse_results
 from services.analyses.settlement import POLICY, settle_if_done
 from services.checks import repository as checks
 from services.checks.plan import BUDGET_SPENT
@@ -34,7 +34,7 @@ from services.gates import retain
 from services.jobs import repository as jobs
 from services.jobs.errors import LeaseLostError
 from services.jobs.model import CPU_QUEUE, Claim, device_name
-from services.jobs.models import JobKind, JobRow, JobState
+from services.jobs.models import OWNED_STATES, JobKind, JobRow, JobState
 from services.reports.document import CheckInfo, ExampleInfo, Harness
 from services.reuse.bounds import bounds_of
 from services.reuse.keys import Circumstances, Surroundings, content_key, examples_key
@@ -191,7 +191,7 @@ class WorkResults:
             row.static_finished_at = utc_now()
             row.tool = {**row.tool, "imports": [asdict(note) for note in outcome.analysis.import_notes]}
             circumstances = None if surroundings is None else self._circumstances(outcome, surroundings)
-            plans = _plans(outcome, found, changed, circumstances)
+            plans = _plans(outcome, found, changed, circumstances, backwards=row.purpose == Purpose.BASE)
             checks.store_targets(uow.session, row.id, plans)
             if not options.static_only:
                 if circumstances is not None and row.snapshot_digest is not None:
@@ -227,6 +227,26 @@ class WorkResults:
         """A job that is no probe ended without what it was for: the analysis fails, with this reason."""
         with self._ending(claim) as (uow, _):
             jobs.finish(uow.session, claim, state, reason)
+
+    def take_over(self, claims: Sequence[Claim]) -> frozenset[str]:
+        """End those of these jobs whose results another analysis has found out since they were queued; their ids.
+
+        A change and its base are often analysed at the same time: what one of them has run, the other need not.
+        """
+        with self._database.unit_of_work() as uow:
+            row = jobs.lock_analysis(uow.session, claims[0].analysis_id)
+            if row is None or not AnalysisOptions.model_validate(row.options).reuse:
+                return frozenset()
+            held = {claim.job_id: (claim.owner, claim.attempt) for claim in claims}
+            ours = [
+                job
+                for job in jobs.jobs_with(uow.session, row.id, list(held))
+                if (job.owner, job.attempt) == held[job.id] and job.state in OWNED_STATES
+            ]
+            if not reuse_results(uow.session, row, ours):
+                return frozenset()
+            settle_if_done(uow.session, row)
+            return frozenset(job.id for job in ours if job.state == JobState.SUCCEEDED)
 
     def started(self, claim: Claim) -> None:
         """The target of the job is being run from now on; the others of its batch wait for their turn."""
@@ -440,11 +460,18 @@ def _plans(
     found: Sequence[Finding],
     changed: frozenset[str] | None,
     circumstances: Circumstances | None,
+    *,
+    backwards: bool,
 ) -> list[TargetPlan]:
-    """The targets in the order of the report, each with its turn."""
+    """The targets in the order of the report, each with its turn.
+
+    `backwards`: nobody waits for what comes first. A base is run from its end, so that it and the change that is
+    analysed at the same time meet halfway, and take over from each other what is left.
+    """
     declarations = outcome.analysis.targets
     suspicions = Suspicions(found, declarations, outcome.analysis.reaches)
-    turns = {index: turn for turn, index in enumerate(run_order(declarations, suspicions, found, changed))}
+    order = run_order(declarations, suspicions, found, changed)
+    turns = {index: turn for turn, index in enumerate(reversed(order) if backwards else order)}
     plans = [_plan(declaration, suspicions, outcome, turns[index]) for index, declaration in enumerate(declarations)]
     if circumstances is None:
         return plans
