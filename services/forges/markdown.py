@@ -22,7 +22,7 @@ _COMMIT: Final = re.compile(
     r"(?<![0-9A-Za-z])(?=[0-9a-fA-F]*[a-fA-F])(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{7,40}(?![0-9A-Za-z])"
 )
 # What GitLab reads beside `@`, `#` and `!`: labels, milestones, snippets, epics, alerts.
-_GITLAB_REFERENCE: Final = re.compile(r"(\\[~$&^]|&amp;|%)(?=\\?[\w\"])")
+_GITLAB_REFERENCE: Final = re.compile(r"(\\[~$^]|&amp;|%)(?=\\?[\w\"])")
 # A line of a note that begins with a word after a slash is a command to GitLab: /close, /assign.
 _QUICK_ACTION: Final = re.compile(r"^(\s*)/(?=[A-Za-z])", re.MULTILINE)
 _MARKER: Final = re.compile(r"<!-- gradproof:(?P<kind>[a-z]{1,20}) (?P<key>[A-Za-z0-9:._\-]{1,120}) -->(?:\r?\n|\Z)")
@@ -40,7 +40,7 @@ def plain(value: str, limit: int = 600) -> str:
 def prose(value: str, limit: int = 600) -> str:
     """Untrusted text whose author set off code with back-ticks, as messages of rules do: code spans and plain text."""
     parts = shorten(one_line(value), limit).split("`")
-    if len(parts) % 2 == 0:  # one of them is alone
+    if len(parts) % 2 == 0 or not all(parts[1::2]):  # one of them is alone, or there is nothing between two
         return plain(value, limit)
     return "".join((span(part, limit) if number % 2 else _edges(part)) for number, part in enumerate(parts) if part)
 

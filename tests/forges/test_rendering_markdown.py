@@ -120,6 +120,11 @@ def test_prose_holds_text_and_code_and_nothing_else(value: str) -> None:
 def test_prose_shows_code_as_code() -> None:
     assert prose("`x / x.norm()` is NaN at `x = 0`!") == "`x / x.norm()` is NaN at `x = 0`\\!"
     assert kinds(prose("an odd ` one")) == {"paragraph_open", "inline", "text", "paragraph_close"}
+    assert prose("b``1a2b3c") == plain("b``1a2b3c")
+
+
+def test_a_backslash_before_a_reference_stays_one() -> None:
+    assert plain("\\&epic") == "\\\\&amp;\u200bepic"
 
 
 @settings(deadline=None, max_examples=300)

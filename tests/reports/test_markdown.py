@@ -64,6 +64,12 @@ def test_a_mention_is_stopped_by_a_character_of_no_width() -> None:
     assert text("see GH-3") == f"see GH\\-{ZERO_WIDTH_SPACE}3"
 
 
+def test_a_backslash_before_markup_stays_a_backslash() -> None:
+    assert text("\\<b>") == "\\\\&lt;b&gt;"
+    assert text("\\&amp;") == "\\\\&amp;amp;"
+    assert text("\\*") == "\\\\\\*"
+
+
 def test_a_code_span_is_longer_than_the_back_ticks_inside() -> None:
     assert code("a") == "`a`"
     assert code("a`b") == "``a`b``"

@@ -29,13 +29,16 @@ _SYNTAX = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&^$=:])")
 _REFERENCE = re.compile(r"(?<!\w)(@|#|!|GH-|gh-)(?=\w)|(?<=\w)([#@!])(?=\w)")
 _ADDRESS = re.compile(r"(?i)(://|\bwww\.|\bmailto:)")
 
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+
 _VERDICT_MARK = {"pass": "✓", "fail": "✗", "inconclusive": "?", "skipped": "-", "error": "!"}
 
 
 def text(value: str) -> str:
     """Untrusted text as one line of plain Markdown text: no markup, mention, reference, link or image."""
-    escaped = _SYNTAX.sub(r"\\\1", _broken(shorten(one_line(value), _LONGEST_TEXT)))
-    return escaped.replace("\\" + "<", "&lt;").replace("\\" + ">", "&gt;").replace("\\" + "&", "&amp;")
+    broken = _broken(shorten(one_line(value), _LONGEST_TEXT))
+    # In one pass: of two, the second would take the end of an escaped backslash for an escape.
+    return _SYNTAX.sub(lambda match: _ENTITIES.get(match.group(), f"\\{match.group()}"), broken)
 
 
 def code(value: str) -> str:
