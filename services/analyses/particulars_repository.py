@@ -69,12 +69,12 @@ def missing_sentences(session: Session, analysis_id: str) -> dict[str, int]:
 
 
 def unsaid_checks(session: Session, analysis_id: str) -> tuple[UnsaidChecks, ...]:
-    """The checks that said nothing, by check, verdict and the reason they gave, the most frequent first."""
+    """The checks that said nothing, by check, verdict and the reason they gave: errors first, then by how often."""
     rows = session.execute(
         select(CheckResultRow.check_name, CheckResultRow.verdict, CheckResultRow.summary, func.count())
         .where(CheckResultRow.analysis_id == analysis_id, CheckResultRow.verdict.in_(("skipped", "error")))
         .group_by(CheckResultRow.check_name, CheckResultRow.verdict, CheckResultRow.summary)
-        .order_by(func.count().desc(), CheckResultRow.check_name, CheckResultRow.summary)
+        .order_by(CheckResultRow.verdict, func.count().desc(), CheckResultRow.check_name, CheckResultRow.summary)
         .limit(MOST)
     )
     return tuple(UnsaidChecks(*row) for row in rows)

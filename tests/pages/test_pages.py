@@ -209,7 +209,7 @@ def test_a_damaged_link_or_cookie_lets_nobody_in(server: RunningServer, damage: 
         broken = code[:-1] + "1"
     assert httpx.get(f"{server.url}/sign-in/{broken}").status_code in {401, 404}
     for value in (broken, code):  # the signature of a link is none of a session
-        headers = {"Cookie": f"gradproof_session={value}".encode(), "Accept": "text/html"}
+        headers: Any = {"Cookie": f"gradproof_session={value}".encode(), "Accept": "text/html"}
         response = httpx.get(f"{server.url}/", headers=headers)
         assert response.status_code == 303
         assert response.headers["location"].startswith("/sign-in")
