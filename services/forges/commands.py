@@ -34,7 +34,7 @@ from services.forges.commands_text import (
 from services.forges.connections import Forges
 from services.forges.events import CommentWritten, Event
 from services.forges.following import end_analyses, queue_analysing, queue_publish
-from services.forges.markdown import marker, plain, read_marker
+from services.forges.markdown import fitted, marker, plain, read_marker
 from services.forges.models import RepositoryRow
 from services.forges.repository import TaskClaim
 from services.forges.review import Review, select
@@ -50,6 +50,8 @@ from services.triage.service import TriageService
 _ANSWER: Final = "answer"
 # The button asks for everything; the gravest are explained, and the report has the rest.
 _EXPLAINED: Final = 3
+_LARGEST_ANSWER: Final = 60_000
+_STEERING: Final = frozenset({"rerun", "pause", "resume"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class _Place:
     is_private: bool
     author: str
     head_sha: str
+    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class Commands:
         told = select(loaded.review).findings[:_EXPLAINED]
         if not told:
             return "there is nothing to explain"
-        answer = "\n\n---\n\n".join(explain_finding_answer(loaded.review, finding) for finding in told)
+        answers = [explain_finding_answer(loaded.review, finding) for finding in told]
+        answer = fitted(answers, tail=lambda _: "", limit=_LARGEST_ANSWER, separator="\n\n---\n\n")
         place_id = None if event.repository is None else event.repository.external_id
         with self._forges.client(event.forge, event.installation.external_id, place_id) as client:
             self._answer(claim, _Conversation(client, place.full_name, number), f"button-{claim.delivery_id}", answer)
@@ -134,18 +138,22 @@ class Commands:
     def _done(self, claim: TaskClaim, command: Command | Misread, place: _Place, login: str) -> str:
         if isinstance(command, Misread):
             return misread_answer(command)
-        if command.name == "rerun":
-            self._begin(claim, place, {"run": claim.delivery_id})
-            return rerun_answer(place.head_sha)
-        if command.name == "pause":
-            self._pause(claim, place, login)
-            return pause_answer()
-        if command.name == "resume":
-            self._begin(claim, place, None)
-            return resume_answer()
+        if command.name in _STEERING:
+            return self._steered(claim, command, place, login)
         if command.name == "ignore":
             return self._ignored(command, place, login)
         return self._explained(command, place) if command.name == "explain" else help_answer()
+
+    def _steered(self, claim: TaskClaim, command: Command, place: _Place, login: str) -> str:
+        """What is analysed from now on."""
+        if place.state != "open":
+            return f"The pull request is {place.state}: nothing is analysed or written here."
+        if command.name == "pause":
+            self._pause(claim, place, login)
+            return pause_answer()
+        again = command.name == "rerun"
+        self._begin(claim, place, {"run": claim.delivery_id} if again else None)
+        return rerun_answer(place.head_sha) if again else resume_answer()
 
     def _begin(self, claim: TaskClaim, place: _Place, details: dict[str, object] | None) -> None:
         with self._tasks.owning(claim) as uow:
@@ -228,6 +236,7 @@ class Commands:
                 is_private=around.repository.is_private,
                 author=around.pull_request.author,
                 head_sha=around.pull_request.head_sha,
+                state=around.pull_request.state,
             )
 
 

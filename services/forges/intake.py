@@ -121,8 +121,8 @@ class Intake:
             return self._repository(claim, event, installation_id, what)
         with self._tasks.owning(claim) as uow:
             place = self._place(uow, event.repository, installation_id)
-            beyond = _out_of_reach(uow, place)
-        return beyond or self._in_repository(claim, event, place.id)
+            _is_active(uow, place, claim)
+        return self._in_repository(claim, event, place.id)
 
     def _in_repository(self, claim: TaskClaim, event: Event, repository_id: str) -> _Done:
         what = event.what
@@ -278,11 +278,16 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def _out_of_reach(uow: UnitOfWork, place: RepositoryRow) -> _Done | None:
+def _is_active(uow: UnitOfWork, place: RepositoryRow, claim: TaskClaim) -> None:
+    """A forge sends no events of what is suspended or removed: one that came later shows that it was taken up again."""
     installation = uow.session.get_one(InstallationRow, place.installation_id)
-    if installation.suspended_at is not None:
-        return _Done(f"{installation.account} suspended the application", ignored=True)
-    return None
+    delivery = None if claim.delivery_id is None else repository.delivery(uow.session, claim.delivery_id)
+    if delivery is None:
+        return
+    if installation.suspended_at is not None and installation.suspended_at < delivery.received_at:
+        installation.suspended_at = None
+    if installation.removed_at is not None and installation.removed_at < delivery.received_at:
+        installation.removed_at = None
 
 
 def project_name(organisation: str, ref: RepositoryRef) -> str:

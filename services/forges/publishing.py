@@ -55,6 +55,9 @@ log = structlog.get_logger(__name__)
 # Heads of one pull request whose findings are remembered: more pushes than that, and what is new may be told again.
 _EARLIER_HEADS: Final = 50
 Part = Callable[[Publication], None]
+BASE_IS_MISSING: Final = (
+    "the commit that the change branched off from could not be analysed, so that nobody knows what is new"
+)
 
 
 class Publishing:
@@ -132,6 +135,7 @@ class Publishing:
         if loaded is not None and publication.analysis is not None and publication.analysis.is_settled:
             publication.review = loaded.review
             publication.head_directory, publication.base_directory = loaded.head, loaded.base
+            publication.base_is_missing = loaded.base_is_missing
         return publication
 
     # ------------------------------------------------------------------------------------------ writing
@@ -157,13 +161,10 @@ class Publishing:
         )
         if publication.review is None:
             return check
-        return (
-            *check,
-            (THREADS, write_threads),
-            (INLINE, write_inline),
-            (SUMMARY, write_summary),
-            (SARIF, upload_sarif),
-        )
+        told: tuple[tuple[str, Part], ...] = ((INLINE, write_inline), (SUMMARY, write_summary))
+        if publication.base_is_missing:
+            told = tuple((name, _without_base(name)) for name, _ in told)
+        return (*check, (THREADS, write_threads), *told, (SARIF, upload_sarif))
 
     @staticmethod
     def _one(publication: Publication, name: str, part: Part) -> None:
@@ -186,6 +187,15 @@ class Publishing:
             row.silence = publication.silence
 
         publication.remember(change)
+
+
+def _without_base(name: str) -> Part:
+    """Nobody knows what is new: the check says so, and nothing is written beside it."""
+
+    def part(publication: Publication) -> None:
+        publication.silent(name, BASE_IS_MISSING)
+
+    return part
 
 
 def _stand(row: AnalysisRow) -> AnalysisStand:

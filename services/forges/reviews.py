@@ -25,11 +25,16 @@ from services.snapshots.errors import SnapshotNotFoundError
 
 @dataclass(frozen=True, slots=True)
 class LoadedReview:
-    """A review, and the directories of what was analysed; None where it is not kept any more."""
+    """A review, and the directories of what was analysed; None where it is not kept any more.
+
+    `base_is_missing`: there is a commit to compare with, and its analysis came to nothing. Then nobody knows what is
+    new, though the report has to call everything so.
+    """
 
     review: Review
     head: Path | None
     base: Path | None
+    base_is_missing: bool
 
 
 class Reviews:
@@ -69,15 +74,17 @@ class Reviews:
             fixed=() if base is None else compare(base, report).fixed,
             blocks=blocks,
         )
-        return LoadedReview(review, head_directory, None if base is None else self._directory(base))
+        base_directory = None if base is None else self._directory(base)
+        return LoadedReview(review, head_directory, base_directory, base is None and base_sha is not None)
 
     def _report(self, analysis_id: str | None) -> Report | None:
         if analysis_id is None:
             return None
         try:
-            return self._analyses.report(SYSTEM, analysis_id)
-        except ReportUnavailableError:  # it was never fetched: there is nothing to compare with
+            report = self._analyses.report(SYSTEM, analysis_id)
+        except ReportUnavailableError:  # it was never fetched
             return None
+        return report if report.analysis.status in SETTLED_STATUSES else None
 
     def _directory(self, report: Report) -> Path | None:
         try:

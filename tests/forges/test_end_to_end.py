@@ -117,17 +117,6 @@ class TestAPullRequestFromItsOpeningToItsEnd:
         assert workplace.row(pull).state == "merged"
         assert workplace.analyses()[-1].purpose == "main"
 
-    def test_what_is_sent_again_is_done_once(self, workplace: Workplace) -> None:
-        forge = workplace.forge
-        published(workplace)
-        before, analyses = forge.writes(), len(workplace.analyses())
-        told = list(forge.deliveries)
-        for delivery in told:
-            assert forge.redeliver(delivery).response == delivery.response.replace("queued", "duplicate")
-        workplace.work()
-        assert since(forge, before) == {}
-        assert len(workplace.analyses()) == analyses
-
 
 def test_forged_replayed_and_odd_signatures_reach_nothing(workplace: Workplace) -> None:
     forge = workplace.forge
@@ -205,3 +194,15 @@ def test_a_clean_change_is_passed_in_silence(workplace: Workplace) -> None:
     assert dict(forge.writes()) == {"check_run.create": 1, "check_run.update": 2}
     assert forge.check_runs(pull)[0].conclusion == "success"
     assert workplace.row(pull).silence == {"summary": "there is nothing new to say"}
+
+
+def test_what_is_sent_again_is_done_once(workplace: Workplace) -> None:
+    forge = workplace.forge
+    published(workplace)
+    before, analyses = forge.writes(), len(workplace.analyses())
+    told = list(forge.deliveries)
+    for delivery in told:
+        assert forge.redeliver(delivery).response == delivery.response.replace("queued", "duplicate")
+    workplace.work()
+    assert since(forge, before) == {}
+    assert len(workplace.analyses()) == analyses

@@ -165,6 +165,17 @@ def test_a_conversation_that_a_person_joined_is_theirs(workplace: Workplace) -> 
     assert sorted(row.state for row in workplace.threads()) == ["kept", "resolved"]
 
 
+def test_without_the_right_to_resolve_our_comments_are_folded_away(workplace: Workplace) -> None:
+    forge = workplace.forge
+    forge.resolving_needs = "contents"
+    pull = published(workplace)
+    before = forge.writes()
+    forge.push(pull, FIXED)
+    workplace.work()
+    assert since(forge, before)["comment.minimize"] == 2
+    assert workplace.row(pull).silence == {}
+
+
 def test_a_finding_that_comes_back_opens_its_conversation_again(workplace: Workplace) -> None:
     forge = workplace.forge
     pull = published(workplace)
@@ -208,7 +219,10 @@ def test_a_suspended_installation_is_left_alone(workplace: Workplace) -> None:
     workplace.work()
     assert since(forge, before) == {}
     assert "suspended" in workplace.row(pull).silence["check"]
-    forge.unsuspend("acme")
+    door, forge.webhook_url = forge.webhook_url, None
+    forge.unsuspend("acme")  # nobody tells us; the next event does
+    forge.webhook_url = door
+    forge.push(pull, {"notes.md": "Words."})
     workplace.work()
     assert len(forge.comments(pull)) == 1
     assert workplace.row(pull).silence == {}
@@ -250,3 +264,24 @@ def test_a_worker_that_was_cut_off_writes_nothing_beside_the_one_that_took_over(
     assert forge.writes() == done
     assert but_for_checks(forge) == {"check_run.create": 1, "review.create": 1, "comment.create": 1}
     assert forge.check_runs(pull)[0].status == "completed"
+
+
+def test_without_a_base_nobody_is_told_that_everything_is_new(workplace: Workplace) -> None:
+    forge = workplace.forge
+    broken = {"model.py": module(LOGSIGMOID, NORM), "gradproof.toml": "nonsense = 1\n"}
+    repository = forge.create_repository("acme/models", broken)
+    pull = forge.open_pull_request(repository, {"gradproof.toml": ""}, by="ada")
+    workplace.work()
+    assert [row.status for row in workplace.analyses()] == ["failed", "finished"]
+    assert forge.writes().keys() == {"check_run.create", "check_run.update"}
+    assert set(workplace.row(pull).silence) == {"inline", "summary"}
+    assert "could not be analysed" in workplace.row(pull).silence["summary"]
+
+
+def test_a_configuration_that_is_wrong_is_told_by_the_check_and_blocks_nothing(workplace: Workplace) -> None:
+    forge = workplace.forge
+    pull = opened(workplace, {"gradproof.toml": "nonsense = 1\n"})
+    workplace.work()
+    (run,) = forge.check_runs(pull)
+    assert (run.conclusion, run.title) == ("neutral", "The analysis could not be finished")
+    assert "nonsense" in (run.summary or "")

@@ -197,6 +197,6 @@ def test_gitlab_sends_its_secret(client: httpx.Client, database: Database) -> No
 def test_without_settings_there_is_no_such_door(embedded_settings: Settings) -> None:
     with RunningServer(embedded_settings) as server:
         for forge in ("github", "gitlab"):
-            answer = httpx.post(f"{server.url}/webhooks/{forge}", content=b"{}")
+            answer = httpx.post(f"{server.url}/webhooks/{forge}", content=b"{}", timeout=30)
             assert (answer.status_code, answer.json()["code"]) == (404, "forge-not-set")
             assert f"GRADPROOF_{forge.upper()}" in answer.json()["detail"]

@@ -24,6 +24,7 @@ from services.analyses.reading import read_snapshot
 from services.analyses.reconciler import Reconciler
 from services.analyses.work import WorkResults
 from services.checks.repository import forget_results
+from services.configuration import ConfigurationError
 from services.database import Database
 from services.database.base import FromNow
 from services.forges.models import (
@@ -36,7 +37,8 @@ from services.forges.models import (
 )
 from services.forges.tasks import ForgeTasks
 from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE, Claim
-from services.jobs.models import JobKind
+from services.jobs.models import JobKind, JobState
+from services.jobs.repository import unsettled
 from services.jobs.service import JobService
 from services.projects.models import ProjectRow
 from services.reports.document import CheckInfo, Diagnosis, Harness
@@ -192,13 +194,21 @@ class Workplace:
             for claim in claims:
                 self._run(claim)
             done += len(claims)
-        self._reconciler.tick()
+        with self.database.reading() as session:
+            waiting = unsettled(session)
+        if waiting:  # a head that waited for its base
+            self._reconciler.tick()
         return done
 
     def _run(self, claim: Claim) -> None:
         if claim.kind is JobKind.STATIC:
             work = self._results.static_work(claim)
-            self._results.read(claim, read_snapshot(self._store.path(work.snapshot_digest), work.options))
+            try:
+                outcome = read_snapshot(self._store.path(work.snapshot_digest), work.options)
+            except ConfigurationError as error:
+                self._results.ended(claim, JobState.FAILED, f"{error.code}: {error.message}")
+            else:
+                self._results.read(claim, outcome)
         elif claim.kind is JobKind.EXAMPLES:
             self._results.examples(claim, (), {})
         else:
