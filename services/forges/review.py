@@ -47,7 +47,7 @@ class Links:
         end = "" if last <= first else f"-{last}" if self.forge == "gitlab" else f"-L{last}"
         return f"{self.repository}{separator}/blob/{self.head_sha}/{quote(path)}{plain}#L{first}{end}"
 
-    def commit(self, sha: str) -> str:
+    def of_commit(self, sha: str) -> str:
         """A commit, as a link that shows its first digits."""
         separator = "/-" if self.forge == "gitlab" else ""
         return link(f"`{sha[:_SHORT_COMMIT]}`", f"{self.repository}{separator}/commit/{sha}")

@@ -115,7 +115,7 @@ def by_class(failing: Sequence[FailingCheck]) -> str:
 
 def compared(review: Review) -> str:
     """Which commit this is about, and what it is compared with."""
-    head = f"As of {review.links.commit(review.links.head_sha)}"
+    head = f"As of {review.links.of_commit(review.links.head_sha)}"
     if review.base_sha is None:
         return f"{head}, compared with nothing: everything counts as new."
-    return f"{head}, compared with {review.links.commit(review.base_sha)}."
+    return f"{head}, compared with {review.links.of_commit(review.base_sha)}."
