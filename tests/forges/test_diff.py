@@ -76,7 +76,7 @@ def hunks(patch: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, derandomize=True, max_examples=30)
 @given(before=LINES, after=LINES, ends=st.booleans())
 def test_gits_own_patches_are_read_as_git_means_them(
     before: list[str], after: list[str], ends: bool, tmp_path_factory: pytest.TempPathFactory
@@ -94,7 +94,7 @@ def test_gits_own_patches_are_read_as_git_means_them(
     assert spanned == sorted(lines.added | lines.context)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, derandomize=True, max_examples=100)
 @given(before=LINES, after=LINES, old_ends=st.booleans(), ends=st.booleans())
 def test_a_computed_patch_leads_from_one_content_to_the_other(
     before: list[str], after: list[str], old_ends: bool, ends: bool
