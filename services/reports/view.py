@@ -239,8 +239,13 @@ def marked_lines(sources: Sources, region: Region, *, context: int = 1, most: in
 
 
 def _rows(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """Evidence as pairs of texts: numbers as they are, anything nested as JSON."""
-    return tuple(
-        (key.replace("_", " "), value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        for key, value in values.items()
-    )
+    """Evidence as pairs of texts: numbers as they are, lists of words and numbers as such, anything nested as JSON."""
+    return tuple((key.replace("_", " "), _said(value)) for key, value in values.items())
+
+
+def _said(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
+        return ", ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
+    return json.dumps(value, ensure_ascii=False)
