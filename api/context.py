@@ -18,6 +18,7 @@ from services.accounts.organisations import OrganisationService
 from services.accounts.sessions import SessionService
 from services.accounts.users import UserService
 from services.analyses.about import AboutService
+from services.analyses.compliance import ComplianceService
 from services.analyses.results import ResultService
 from services.analyses.service import AnalysisService
 from services.database import Database
@@ -46,6 +47,7 @@ class Context:
     store: SnapshotStore
     analyses: AnalysisService
     results: ResultService
+    compliance: ComplianceService
     about: AboutService
     inbox: Inbox
     triage: TriageService
@@ -76,6 +78,7 @@ class Context:
             store=SnapshotStore(settings.snapshot_dir),
             analyses=AnalysisService(database, settings),
             results=ResultService(database, settings),
+            compliance=ComplianceService(database, settings),
             about=AboutService(database, settings),
             inbox=Inbox(database),
             triage=TriageService(database),

@@ -20,6 +20,7 @@ from services.analyses.comparisons import DEFAULT_LIMIT, Asked, ComparisonPart
 from services.checks.pages_repository import CheckSelection, TargetSelection
 from services.findings.pages_repository import FindingSelection
 from services.reports.compare import Comparison
+from services.reports.compliance import Circumstances, ComplianceRecord, compliance_record
 from services.reports.document import CheckVerdict, FindingInfo, FindingVerdict, TriageState
 from services.reports.formats import FORMATS
 
@@ -29,6 +30,9 @@ Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[mis
 _DEFAULT_FORMAT = Format("json")
 
 
+_RECORD = compliance_record(examples.REPORT, Circumstances(project="vision", bounds={"check_s": 60.0})).model_dump(
+    mode="json"
+)
 _PAGING = {"cursor", "limit"}
 
 
@@ -153,6 +157,20 @@ def list_checks(
     found = context.results.checks(caller, analysis_id, filters.selection(), limit=filters.limit, cursor=filters.cursor)
     checks = [CheckOut(target=item.target, **dict(item.check)) for item in found.items]
     return Page(items=checks, next_cursor=found.next_cursor)
+
+
+@router.get(
+    "/compliance",
+    summary="The compliance record",
+    responses=answers(_RECORD) | problems(401, 403, 404, 409),
+)
+def get_compliance_record(analysis_id: AnalysisId, context: ContextDependency, caller: Reader) -> ComplianceRecord:
+    """What was checked, with which versions, devices, tolerances and seed, and who accepted what, until when and why.
+
+    `digest` is SHA-256 over everything else, as JSON with sorted keys and without spaces: the record can be verified
+    without a server.
+    """
+    return context.compliance.record(caller, analysis_id)
 
 
 @router.get(

@@ -24,6 +24,8 @@ _CIRCUMSTANTIAL: Final = frozenset(
 )
 # `__import__('a.b', …)` and `import_module('a.b')`: how a harness names what the target's own file does not.
 _IMPORTED: Final = re.compile(r"(?:__import__|import_module)\(\s*['\"]([\w.]+)")
+# Every run of the service starts from it, so that the same code gives the same results.
+SEED: Final = 0
 _ELSEWHERE: Final = sys.stdlib_module_names | {"torch"}
 
 
@@ -40,7 +42,7 @@ class Circumstances:
     """What the results of all targets of an analysis rest on beside their source. `bounds` limit time and memory."""
 
     surroundings: Surroundings
-    seed: int = 0
+    seed: int = SEED
     tolerances: Mapping[str, float] = field(default_factory=dict)
     bounds: Mapping[str, float] = field(default_factory=dict)
 

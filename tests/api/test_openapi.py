@@ -22,6 +22,7 @@ CALLS = {
     "get /api/v1/analyses/{analysis_id}/targets",
     "get /api/v1/analyses/{analysis_id}/checks",
     "get /api/v1/analyses/{analysis_id}/compare",
+    "get /api/v1/analyses/{analysis_id}/compliance",
     "post /api/v1/analyses/{analysis_id}/cancel",
     "post /api/v1/analyses/{analysis_id}/rerun",
     "get /api/v1/projects",

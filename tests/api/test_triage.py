@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from services.reports.compliance import verify
 from tests.api.test_results import TWO, analysed
 from tests.reports.samples import check, failing
 from tests.serving import MODULE, RunningServer, Workshop, token
@@ -71,6 +72,34 @@ def test_a_finding_is_accepted_and_the_gate_follows(
     one = client.get(f"{FINDINGS}/{found['finding']['fingerprint']}").json()
     assert [event["kind"] for event in one["history"]] == ["accepted"]
     assert one["history"][0]["details"] == {"until": {"occurrences": 3}}
+
+
+def test_the_compliance_record_tells_who_accepted_what_and_can_be_verified(
+    client: httpx.Client, triager: httpx.Client, found: dict[str, Any]
+) -> None:
+    fingerprint = found["finding"]["fingerprint"]
+    triager.patch(f"{FINDINGS}/{fingerprint}", json={"state": "accepted", "reason": "Ω: measured"})
+    address = f"/api/v1/analyses/{found['analysis']}/compliance"
+    record = client.get(address).json()
+    assert verify(record)
+    assert client.get(address).json() == record
+    told = {item["fingerprint"]: item["decision"] for item in record["findings"]}
+    assert (told[fingerprint]["state"], told[fingerprint]["reason"]) == ("accepted", "Ω: measured")
+    assert told[fingerprint]["by"]
+    assert [each for key, each in told.items() if key != fingerprint] == [None]
+    (target,) = record["targets"]
+    assert {(each["check"], each["verdict"]) for each in target["checks"]} == {
+        ("gradcheck", "fail"),
+        ("compile_equivalence", "pass"),
+    }
+    assert (record["subject"]["project"], record["terms"]["seed"], record["tool"]["torch"]) == ("vision", 0, "2.13.0")
+    changes: tuple[dict[str, object], ...] = ({"digest": "sha256:0"}, {"targets": []}, {"unknown": 1})
+    for change in changes:
+        assert not verify(record | change)
+    target["checks"][0]["verdict"] = "pass"
+    assert not verify(record)
+    strange = client.get(f"/api/v1/analyses/{'0' * 27}/compliance")
+    assert (strange.status_code, strange.json()["code"]) == (404, "analysis-not-found")
 
 
 def test_what_can_not_be_decided_is_refused_with_the_field(triager: httpx.Client, found: dict[str, Any]) -> None:
