@@ -95,5 +95,5 @@ class Inbox:
 
 def _scope(session: Session, subject: Subject, project: str | None) -> ColumnElement[bool]:
     if project is None:
-        return repository.of_readable_projects(subject)
+        return repository.of_readable_projects(session, subject)
     return repository.of_project(project_called(session, subject, project).id)

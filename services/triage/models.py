@@ -56,6 +56,8 @@ class ProjectFindingRow(Base):
         CheckConstraint("state IN ('open', 'accepted', 'false_positive', 'fixed', 'regressed')", name="state_is_known"),
         Index(None, "project_id", "state", "severity_rank", "id"),
         Index(None, "project_id", "rule", "state"),
+        # What the numbers of an inbox are counted by: they are read from the index alone.
+        Index(None, "project_id", "state", "severity", "verdict", "on_main"),
         Index(None, "project_id", "last_analysis_id"),
         Index(None, "assignee_id"),
     )
