@@ -523,5 +523,6 @@ def test_a_page_that_is_printed_is_dark_on_white_whatever_was_chosen(
     window.open(f"/analyses/{identity}")
     window.page.emulate_media(media="print")
     assert window.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert window.page.evaluate("getComputedStyle(document.querySelector('main h1')).color") == "rgb(163, 22, 28)"
     assert window.page.locator("header.site").is_hidden()
     assert window.page.get_by_role("table", name="Targets and checks").is_visible()
