@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from api.pages import badges
 from api.pages.team import (
     audit,
+    compliance,
     inbox,
     installation,
     me,
@@ -36,6 +37,7 @@ for part in (
     audit,
     organisations,
     pull_requests,
+    compliance,
     workers,
     me,
     installation,
