@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-bot test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-compile bench-service bench-team precision fuzz real-functions gradient-cases compile-faults device-faults mutants examples clean
+.PHONY: help setup demo demo-bot test test-gpu check format types walls docs facts lock cases survey bench-static bench-gradient bench-gradient-sizes bench-unseen bench-compile bench-service bench-team bench-reanalysis precision fuzz real-functions gradient-cases compile-faults device-faults mutants examples clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ bench-service: $(STAMP) ## whole packages through the service: minutes, targets,
 
 bench-team: $(STAMP) ## every page and list over 100,000 findings, on both databases (ARGS="--database sqlite --times 5")
 	$(BIN)/python -m benchmarks.team_scale $(ARGS)
+
+bench-reanalysis: $(STAMP) ## what a change of one file costs in a repository of 300, and that nothing is missed (ARGS="--targets 60")
+	$(BIN)/python -m benchmarks.reanalysis $(ARGS)
 
 precision: $(STAMP) ## findings per rule on ten packages, and a random sample to judge (ARGS="--seed 2 --count 50")
 	$(BIN)/python -m benchmarks.precision $(ARGS) $(PACKAGES)
