@@ -45,6 +45,7 @@ from services.forges.publishing_sarif import upload_sarif
 from services.forges.publishing_summary import write_summary
 from services.forges.repository import TaskClaim
 from services.forges.reviews import Reviews
+from services.forges.states import SWITCHED_OFF
 from services.forges.tasks import ForgeTasks
 from services.forges.wanted_check import wanted_check
 from services.projects.settings import read_project_settings
@@ -79,11 +80,15 @@ class Publishing:
                 return "the pull request is gone"
             beyond = repository.out_of_reach(around)
             place, known = place_of(around), remembered(around.pull_request)
+            enabled = read_project_settings(around.project.settings).bot.enabled
         if beyond is not None:
             self.note(claim, beyond)
             return beyond
         if known.state != "open":
             return f"the pull request is {known.state}"
+        if not enabled:
+            self.note(claim, SWITCHED_OFF)
+            return SWITCHED_OFF
         with self._forges.client(place.forge, place.installation, place.repository) as client:
             return self._write(self._publication(claim, client))
 
@@ -161,10 +166,17 @@ class Publishing:
         )
         if publication.review is None:
             return check
-        told: tuple[tuple[str, Part], ...] = ((INLINE, write_inline), (SUMMARY, write_summary))
-        if publication.base_is_missing:
-            told = tuple((name, _without_base(name)) for name, _ in told)
-        return (*check, (THREADS, write_threads), *told, (SARIF, upload_sarif))
+        beside: tuple[tuple[str, Part], ...] = (
+            (THREADS, write_threads),
+            (INLINE, write_inline),
+            (SUMMARY, write_summary),
+            (SARIF, upload_sarif),
+        )
+        if publication.known.paused is not None:
+            beside = _unsaid((INLINE, SUMMARY), f"paused: {publication.known.paused}")
+        elif publication.base_is_missing:
+            beside = (beside[0], *_unsaid((INLINE, SUMMARY), BASE_IS_MISSING), beside[-1])
+        return (*check, *beside)
 
     @staticmethod
     def _one(publication: Publication, name: str, part: Part) -> None:
@@ -189,13 +201,9 @@ class Publishing:
         publication.remember(change)
 
 
-def _without_base(name: str) -> Part:
-    """Nobody knows what is new: the check says so, and nothing is written beside it."""
-
-    def part(publication: Publication) -> None:
-        publication.silent(name, BASE_IS_MISSING)
-
-    return part
+def _unsaid(names: tuple[str, ...], reason: str) -> tuple[tuple[str, Part], ...]:
+    """What is left to the check, and why."""
+    return tuple((name, lambda publication, name=name: publication.silent(name, reason)) for name in names)
 
 
 def _stand(row: AnalysisRow) -> AnalysisStand:

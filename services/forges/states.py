@@ -18,6 +18,7 @@ from services.projects.settings import BotSettings
 SUPERSEDED: Final = "superseded by a newer push"
 REBASED: Final = "superseded: the pull request has another base branch now"
 CLOSED: Final = "the pull request was closed"
+SWITCHED_OFF: Final = "the bot is switched off in the settings of the project"
 ANALYSIS: Final = "analysis"
 
 
@@ -70,7 +71,7 @@ def observe(row: PullRequestRow, seen: PullRequest, bot: BotSettings, *, now: da
 def standstill(row: PullRequestRow, bot: BotSettings) -> str | None:
     """Why the present head is not to be analysed; None if it is."""
     if not bot.enabled:
-        return "the bot is switched off in the settings of the project"
+        return SWITCHED_OFF
     if row.state != "open":
         return f"the pull request is {row.state}"
     if row.paused_at is not None:
@@ -102,9 +103,10 @@ def _pause(row: PullRequestRow, bot: BotSettings, *, now: datetime) -> bool:
     """Whether so many pushes came without anybody there that we stand still from this one on."""
     if row.paused_at is not None or not bot.pause_after_pushes or row.pushes < bot.pause_after_pushes:
         return False
+    number = "1 push" if row.pushes == 1 else f"{row.pushes} pushes"
     pause(
         row,
-        f"{row.pushes} pushes came without anybody writing in the pull request; `/gradproof resume` goes on",
+        f"{number} came without anybody writing in the pull request; `/gradproof resume` goes on",
         now=now,
     )
     return True
