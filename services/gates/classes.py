@@ -8,18 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from services.findings.model import TargetResult
 from services.reports.document import CheckClassName, CheckInfo
-
-# The classes for a sentence. A failing check without a class was compared with nothing, and counts as a new one does.
-WORDS: Final[Mapping[CheckClassName, str]] = {
-    "new": "new",
-    "already_failing": "already failing on the base",
-    "flaky": "flaky",
-    "not_comparable": "not comparable",
-}
 
 # One check of one target on one device, by their names.
 CheckKey = tuple[str, str, str]
@@ -78,11 +69,6 @@ def with_classes(
         else target
         for target in targets
     )
-
-
-def may_block(check: CheckInfo) -> bool:
-    """Whether a failing check may fail a gate."""
-    return check.baseline_class in {None, "new"}
 
 
 def _told(target: TargetResult, check: CheckInfo, base: Comparand, torch: str | None) -> CheckInfo:

@@ -15,9 +15,8 @@ from analyzer.findings import Severity
 from services.checks.plan import BUDGET_SPENT
 from services.findings.failures import is_failure
 from services.findings.model import SettledFinding, TargetResult
-from services.gates.classes import WORDS, may_block
 from services.gates.policy import GatePolicy, RuleMode
-from services.reports.document import AnalysisStatus, CheckInfo, CheckVerdict, Gate, GateCondition
+from services.reports.document import CLASS_WORDS, AnalysisStatus, CheckInfo, CheckVerdict, Gate, GateCondition
 
 # An explanation is one line in a terminal and in a check run: three places tell where to look, the report has the rest.
 _NAMED = 3
@@ -62,7 +61,7 @@ class _Judged:
             for check in target.checks
             if check.verdict == "fail"
         ]
-        self._not_to_blame = frozenset(key for key, check in failing if not may_block(check))
+        self._not_to_blame = frozenset(key for key, check in failing if not check.may_block)
         self.compared = any(check.baseline_class is not None for _, check in failing)
 
     def counts(self, settled: SettledFinding) -> bool:
@@ -108,7 +107,7 @@ def _no_failing_check(targets: Sequence[TargetResult], excused: frozenset[tuple[
     ran: list[tuple[TargetResult, CheckInfo]] = [(target, check) for target in targets for check in target.checks]
     counts = Counter(check.verdict for _, check in ran)
     failures = [(target, check) for target, check in ran if check.verdict == "fail"]
-    to_blame = [(target, check) for target, check in failures if may_block(check)]
+    to_blame = [(target, check) for target, check in failures if check.may_block]
     failing = [
         f"{check.check} on {target.declaration.name}"
         for target, check in to_blame
@@ -116,7 +115,7 @@ def _no_failing_check(targets: Sequence[TargetResult], excused: frozenset[tuple[
     ]
     others = len(to_blame) - len(failing)
     classes = Counter(check.baseline_class for _, check in failures)
-    of_others = [f"{classes[kind]} {words}" for kind, words in WORDS.items() if kind != "new" and classes[kind]]
+    of_others = [f"{classes[kind]} {words}" for kind, words in CLASS_WORDS.items() if kind != "new" and classes[kind]]
     undecided = ", ".join(f"{counts[verdict]} {words}" for verdict, words in _UNDECIDED.items() if counts[verdict])
     known = f"{others} more fail{'s' if others == 1 else ''} as known or decided" if others else ""
     asides = [words for words in (known, *of_others, undecided) if words]

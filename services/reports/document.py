@@ -6,8 +6,9 @@ Keys are never re-used with another meaning; readers ignore unknown keys. This m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,6 +20,14 @@ CheckVerdict = Literal["pass", "fail", "inconclusive", "skipped", "error"]
 TriageState = Literal["open", "accepted", "false_positive", "fixed", "regressed"]
 CheckClassName = Literal["new", "already_failing", "flaky", "not_comparable"]
 Json = dict[str, object]
+
+# What a failing check is, seen from the base, for a sentence.
+CLASS_WORDS: Final[Mapping[CheckClassName, str]] = {
+    "new": "new",
+    "already_failing": "already failing on the base",
+    "flaky": "flaky",
+    "not_comparable": "not comparable",
+}
 
 
 class Document(BaseModel):
@@ -227,6 +236,19 @@ class CheckInfo(Document):
         "fails a gate",
     )
     baseline_reason: str | None = Field(default=None, description="the sentence behind baseline_class")
+
+    @property
+    def may_block(self) -> bool:
+        """Whether it may fail a gate, if it fails: it was compared with nothing, or came with the change."""
+        return self.baseline_class in {None, "new"}
+
+    @property
+    def seen_from_base(self) -> str | None:
+        """Its class for a person, with the reason; None where it was compared with nothing."""
+        if self.baseline_class is None:
+            return None
+        reason = f" ({self.baseline_reason})" if self.baseline_reason else ""
+        return f"{CLASS_WORDS[self.baseline_class]}{reason}"
 
 
 class TargetInfo(Document):

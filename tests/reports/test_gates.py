@@ -9,7 +9,8 @@ from services.findings.model import SettledFinding, Settlement, TargetResult
 from services.gates import GatePolicy, RuleMode, evaluate, retain
 from services.gates.classes import BaseCheck, BaseTarget, Comparand, with_classes
 from services.reports.document import Gate, GateCondition
-from tests.reports.samples import arity, check, failing, finding, target
+from services.reports.formats import Rendering, report_format
+from tests.reports.samples import arity, check, failing, finding, report_of, target
 
 
 def settled(verdict: str = "static_only", **changes: object) -> SettledFinding:
@@ -233,3 +234,16 @@ def test_what_a_failing_check_is_seen_from_the_base(base: Comparand, kind: str, 
     (found,) = with_classes([target(checks=(failing(), check(check="nan_gradient")))], base, torch="2.13.0")
     assert (found.checks[0].baseline_class, found.checks[1].baseline_class) == (kind, None)
     assert reason in (found.checks[0].baseline_reason or "")
+
+
+def test_reports_say_what_a_failing_check_is_seen_from_the_base() -> None:
+    told = failing(baseline_class="already_failing", baseline_reason="it fails on the base too")
+    report = report_of(targets=(target(checks=(told,)),))
+    words = "already failing on the base (it fails on the base too)"
+    assert words in report_format("text").render(report, Rendering())
+    assert "Seen from the base: already failing on the base" in report_format("markdown").render(report, Rendering())
+    junit = report_format("junit").render(report, Rendering())
+    assert f"fails: {words}" in junit
+    assert "<failure" not in junit
+    new = report_of(targets=(target(checks=(failing(baseline_class="new"),)),))
+    assert "<failure" in report_format("junit").render(new, Rendering())

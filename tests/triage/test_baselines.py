@@ -93,6 +93,7 @@ def test_a_base_is_run_from_its_end_so_that_both_meet_halfway(line: Line) -> Non
     base, head = both_waiting(line)
     ran = [run(line, line.bench.claim()) for _ in range(4)]
     assert sorted(name for names in ran for name in names) == ["Target0", "Target1"]
+    assert [len(names) for names in ran] == [1, 1, 0, 0]  # each runs one, and takes the other over
     line.bench.reconciler.tick()
     assert (line.bench.status(base), line.bench.status(head)) == ("finished", "finished")
 

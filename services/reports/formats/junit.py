@@ -117,7 +117,9 @@ def _check_case(target: TargetInfo, check: CheckInfo) -> Element:
         text += "".join(f"\n{label}: {fact}" for label, fact in gradient_evidence(check.evidence).facts())
     if check.repro:
         text += f"\n\n{check.repro}"
-    if check.verdict == "fail":
+    if check.verdict == "fail" and not check.may_block:
+        SubElement(case, "skipped", message=one_line(f"fails: {check.seen_from_base}")).text = visible(text)
+    elif check.verdict == "fail":
         _say(case, "failure", check.summary, text, kind=check.diagnosis.cause if check.diagnosis else "fail")
     elif check.verdict == "error":
         _say(case, "error", check.summary, text, kind="error")

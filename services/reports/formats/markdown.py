@@ -165,6 +165,7 @@ def _failure(target: TargetInfo, check: CheckInfo) -> str:
         f"**{text(check.check)}** on {code(target.name)} ({text(check.device)}) at {code(f'{path}:{line}')}",
         "",
         text(check.summary),
+        *(["", f"Seen from the base: {text(check.seen_from_base)}"] if check.seen_from_base else []),
     ]
     if check.diagnosis is not None:
         said = "" if check.diagnosis.text == check.summary else f": {text(check.diagnosis.text)}"

@@ -230,6 +230,8 @@ class _Writer:
             f"{one_line(target.name)} ({one_line(check.device)})  {one_line(path)}:{line}"
         )
         yield from self.wrap(check.summary, "      ")
+        if check.seen_from_base:
+            yield from self.wrap(check.seen_from_base, "      ")
         yield from self.quote(
             [
                 _Note(each, "red")
