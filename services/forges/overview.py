@@ -157,6 +157,7 @@ class PullRequestOverview:
             if found is None:
                 raise PullRequestNotFoundError(f"there is no pull request {pull_request_id!r}", id=pull_request_id)
             request, place, installation, analysis = found
+            threads = repository.threads(session, request.id, _THREADS)
             return PullRequestDetails(
                 summary=_summary(request, place, analysis),
                 base_ref=request.base_ref,
@@ -165,10 +166,10 @@ class PullRequestOverview:
                 base_analysis_id=request.base_analysis_id,
                 pushes=request.pushes,
                 circumstances=_circumstances(request, place, installation, analysis),
-                written=_written(request),
+                written=_written(request, len(threads)),
                 threads=tuple(
                     Thread(row.fingerprint, row.path, row.line, row.state, row.head_sha, row.created_at)
-                    for row in repository.threads(session, request.id, _THREADS)
+                    for row in threads
                 ),
                 steps=tuple(
                     Step(
@@ -285,6 +286,9 @@ def _head_analysed(request: PullRequestRow, analysis: AnalysisRow | None) -> Cir
         return Circumstance(name, holds=True, explanation=f"{head} was analysed: {analysis.status}")
     if analysis is not None:
         return Circumstance(name, holds=False, explanation=f"the analysis of {head} is {analysis.status}")
+    left = request.silence.get("analysis")
+    if left:
+        return Circumstance(name, holds=False, explanation=f"{head} was not analysed: {left}")
     if request.due_at is not None:
         due = request.due_at.strftime("%H:%M:%S UTC")
         return Circumstance(
@@ -293,11 +297,17 @@ def _head_analysed(request: PullRequestRow, analysis: AnalysisRow | None) -> Cir
     return Circumstance(name, holds=False, explanation=f"no analysis of {head} was begun")
 
 
-def _written(request: PullRequestRow) -> tuple[Written, ...]:
+def _written(request: PullRequestRow, threads: int) -> tuple[Written, ...]:
     """What we write, one line each; reasons for other things than these come last, by their own name."""
-    silence = dict(request.silence)
+    silence = {name: reason for name, reason in request.silence.items() if name != "analysis"}
     lines = (
         Written("check", request.check_id is not None, _check_detail(request), silence.pop("check", None)),
+        Written(
+            "inline",
+            threads > 0,
+            f"{threads} comment{'' if threads == 1 else 's'} at lines" if threads else "",
+            silence.pop("inline", None),
+        ),
         Written(
             "summary",
             request.summary_id is not None and request.summary_removed_at is None,

@@ -76,7 +76,7 @@ def test_a_request_that_was_written_to_says_so(rows: Rows, overview: PullRequest
         check_state="completed",
         check_pages=2,
         summary_id="2",
-        silence={"sarif": "the project does not ask for it", "inline": "no new finding is on an added line"},
+        silence={"sarif": "the project does not ask for it", "inline": "one more is not on an added line"},
     )
     rows.thread(request)
     rows.step(request, event="pull_request synchronize")
@@ -84,9 +84,9 @@ def test_a_request_that_was_written_to_says_so(rows: Rows, overview: PullRequest
     assert unmet(details) == []
     assert [(item.name, item.done, item.detail, item.silence) for item in details.written] == [
         ("check", True, "completed on aaaaaaaaaa, 2 pages of annotations", None),
+        ("inline", True, "1 comment at lines", "one more is not on an added line"),
         ("summary", True, "one comment, edited in place", None),
         ("sarif", False, "", "the project does not ask for it"),
-        ("inline", False, "", "no new finding is on an added line"),
     ]
     assert [(thread.path, thread.line, thread.state) for thread in details.threads] == [("pkg/a.py", 6, "open")]
     assert [(step.kind, step.event, step.state) for step in details.steps] == [
@@ -104,6 +104,7 @@ def test_a_request_that_was_written_to_says_so(rows: Rows, overview: PullRequest
         ({}, {"paused_at": utc_now(), "pause_reason": "30 pushes"}, "it is paused: 30 pushes"),
         ({}, {"due_at": utc_now()}, "when no further push comes before"),
         ({}, {"check_sha": "d" * 40}, "the check is on dddddddddd; the present head is"),
+        ({}, {"silence": {"analysis": "paused: 30 pushes"}}, "was not analysed: paused: 30 pushes"),
         ({}, {}, "no analysis of"),
     ],
 )
