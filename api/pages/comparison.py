@@ -15,7 +15,7 @@ from api.pages.selections import Cursor
 from api.pages.sessions import Visitor
 from api.parameters import ID_PATTERN, AnalysisId
 from services.analyses.comparisons import Asked, ComparisonPart
-from services.gates.classes import WORDS
+from services.reports.document import CLASS_WORDS
 
 router = APIRouter(include_in_schema=False)
 
@@ -44,7 +44,7 @@ def compare_page(
         after=head_of(context, of_analysis(head, visitor)),
         part=part,
         first=after is None,
-        classes=WORDS,
+        classes=CLASS_WORDS,
         address=lambda **more: f"/compare?{urlencode({'base': base, 'head': head} | more)}",
     )
 

@@ -43,9 +43,14 @@ function read(table) {
   };
 }
 
+// Each series on top of those before it. Where one adds nothing it isn't drawn: its line would hide the one below.
 function stacked(columns) {
   const sums = columns[0].map(() => 0);
-  return [columns[0], ...columns.slice(1).map((column) => column.map((number, row) => (sums[row] += number ?? 0)))];
+  const stack = (column) => {
+    const tops = column.map((number, row) => (sums[row] += number ?? 0));
+    return tops.map((top, row) => (column[row] || column[row - 1] || column[row + 1] ? top : null));
+  };
+  return [columns[0], ...columns.slice(1).map(stack)];
 }
 
 // The day, or the hour where an axis is divided more finely than by days; in UTC like every moment on a page.
@@ -62,13 +67,14 @@ function options(figure, told, width) {
     stroke: colour(tone),
     width: 2,
     dash: areas ? undefined : DASHES[position % DASHES.length],
-    fill: areas ? colour(tone).replace("rgb(", "rgba(").replace(")", ", 0.18)") : undefined,
+    fill: areas ? colour(tone).replace("rgb(", "rgba(").replace(")", ", 0.28)") : undefined,
     points: { show: told.columns[0].length < 40 },
     value: (_, shown, column, row) => (row === null ? "" : String(told.columns[column][row] ?? "none")),
   }));
   return {
     width,
     height: HEIGHT,
+    bands: areas ? told.series.slice(1).map((_, below) => ({ series: [below + 2, below + 1] })) : [],
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     scales: { x: { time: told.moments }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 0) * 1.1)] } },
     axes: [told.moments ? { ...axis, space: 90, values: moments } : axis, { ...axis, size: 54 }],
