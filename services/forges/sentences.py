@@ -7,8 +7,7 @@ from typing import Final
 
 from services.forges.markdown import link, plain, prose, span
 from services.forges.review import FailingCheck, Review, Selection, check_infos, place_link
-from services.gates.classes import WORDS
-from services.reports.document import CheckClassName, CheckInfo, FindingInfo, Placed
+from services.reports.document import CLASS_WORDS, CheckClassName, CheckInfo, FindingInfo, Placed
 from services.reports.gradient_evidence import gradient_evidence
 
 _VERDICTS: Final = {
@@ -100,7 +99,7 @@ def check_row(review: Review, failing: FailingCheck) -> tuple[str, ...]:
     place = Placed(path=path, start_line=line, start_column=1, end_line=line, end_column=1)
     cause = prose(check.diagnosis.text if check.diagnosis is not None else check.summary, 200)
     return (
-        WORDS[failing.kind],
+        CLASS_WORDS[failing.kind],
         f"{plain(check.check)} ({plain(check.device)})",
         f"{span(target.name, 120)} at {place_link(review, place)}",
         f"{cause} ({plain(failing.reason, 160)})",
@@ -109,7 +108,7 @@ def check_row(review: Review, failing: FailingCheck) -> tuple[str, ...]:
 
 def by_class(failing: Sequence[FailingCheck]) -> str:
     """How many there are of each class: `2 new, 1 flaky`."""
-    counts = ((WORDS[kind], sum(each.kind == kind for each in failing)) for kind in _CLASSES)
+    counts = ((CLASS_WORDS[kind], sum(each.kind == kind for each in failing)) for kind in _CLASSES)
     return ", ".join(f"{count:,} {words}" for words, count in counts if count)
 
 
