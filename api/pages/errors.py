@@ -12,6 +12,7 @@ from api.pages.sessions import COOKIE, Visit, visit_of
 from api.problems import Problem
 
 _FOR_MACHINES = ("/api/", "/healthz", "/readyz", "/metrics", "/openapi.json")
+_LONGEST_GOAL = 500
 
 
 def problem_page(request: Request, problem: Problem) -> Response | None:
@@ -22,8 +23,14 @@ def problem_page(request: Request, problem: Problem) -> Response | None:
     if request.url.path.startswith(_FOR_MACHINES) or "text/html" not in request.headers.get("accept", ""):
         return None
     if problem.status == 401 and request.method == "GET":
-        return RedirectResponse(f"/sign-in?next={quote(request.url.path)}", status_code=303)
+        return RedirectResponse(f"/sign-in?next={quote(_wanted(request), safe='/')}", status_code=303)
     return render("error.html", status=problem.status, visitor=_visitor(request, problem), problem=problem)
+
+
+def _wanted(request: Request) -> str:
+    """Where the browser wanted to go; without its question where that is longer than the form takes."""
+    whole = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    return whole if len(whole) <= _LONGEST_GOAL else request.url.path
 
 
 def _visitor(request: Request, problem: Problem) -> Visit | None:

@@ -50,6 +50,11 @@ def workshop(embedded_settings: Settings) -> Iterator[Workshop]:
     opened.close()
 
 
+# Not every violation of the content policy is written on the console by the browser itself.
+_TELLS_VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
+  console.error(`content policy: ${event.violatedDirective} ${event.blockedURI}`));"""
+
+
 class Window:
     """A browser window with a session, which notes everything that a browser complains about."""
 
@@ -58,6 +63,7 @@ class Window:
         self.complaints: list[str] = []
         self.context = context
         self.page: Page = context.new_page()
+        self.page.add_init_script(_TELLS_VIOLATIONS)
         self.page.set_default_timeout(15_000)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))

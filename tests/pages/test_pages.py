@@ -8,7 +8,9 @@ import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from api.pages.rendering import render
 from api.pages.sessions import console_link, sign_in_link
+from api.problems import Problem
 from services.accounts import TokenService
 from services.database import Database
 from tests.pages.looks import AXE
@@ -253,6 +255,24 @@ def test_an_error_is_a_page_for_a_browser_and_a_problem_for_a_machine(server: Ru
     assert api.headers["content-type"] == "application/problem+json"
     hostile = httpx.get(f"{server.url}/%3Cscript%3E", headers={"Accept": "text/html"})
     assert "<script>" not in hostile.text
+
+
+def test_whoever_has_to_sign_in_comes_back_to_the_whole_address(server: RunningServer) -> None:
+    with httpx.Client(base_url=server.url, headers={"Accept": "text/html"}) as visitor:
+        asked = visitor.get("/compare?base=a&head=b%20c").headers["location"]
+        assert asked == "/sign-in?next=/compare%3Fbase%3Da%26head%3Db%2520c"
+        assert 'name="next" value="/compare?base=a&amp;head=b%20c"' in visitor.get(asked).text
+        assert visitor.get("/analyses?before=" + "x" * 600).headers["location"] == "/sign-in?next=/analyses"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(403, "a role that allows it"), (429, "Wait a little"), (503, "in a few seconds")]
+)
+def test_a_problem_says_what_to_do_next(status: int, said: str) -> None:
+    problem = Problem(type="", title="A problem", status=status, detail="`x` <b>", code="x")
+    page = bytes(render("error.html", status=status, problem=problem).body).decode()
+    assert said in page
+    assert "<code>x</code> &lt;b&gt;" in page
 
 
 def test_files_are_kept_by_browsers_until_they_change(server: RunningServer) -> None:
