@@ -225,6 +225,16 @@ def test_an_address_that_tries_many_names_is_closed(users: UserService, ada: str
     users.sign_in("ada", PASSWORD, address="::ffff:192.0.2.1")
 
 
+def test_what_many_people_mistype_at_one_address_does_not_add_up(
+    users: UserService, ada: str, database: Database
+) -> None:
+    for hour in range(6):
+        for number in range(12):
+            fail(users, f"name{hour}-{number}", 1, "192.0.2.1")
+            let_time_pass(database, timedelta(minutes=5))
+    users.sign_in("ada", PASSWORD, address="192.0.2.1")
+
+
 def test_many_at_once_get_no_more_attempts_than_one_after_the_other(
     users: UserService, ada: str, database: Database
 ) -> None:
