@@ -14,7 +14,7 @@ import typer
 
 from api.cli.console import say
 from api.cli.supervision import WorkerProcess
-from services.accounts import ensure_first_token, has_tokens
+from services.accounts import ensure_first_token, is_anybody_let_in
 from services.database.migrate import require_current, upgrade
 from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE, gpu_queue, needs_a_device
 from services.problems import BadInputError, SurroundingsError
@@ -216,9 +216,9 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def _require_tokens(settings: Settings, host: str) -> None:
-    if not has_tokens(settings):
+    if not is_anybody_let_in(settings):
         raise UnprotectedAddressError(
-            f"{host} is reachable from other machines and nobody holds a token yet: "
-            "run `gradproof token create NAME` first, or serve on 127.0.0.1"
+            f"{host} is reachable from other machines and nobody can get in yet: run `gradproof user create NAME "
+            "--operator` or `gradproof token create NAME` first, or serve on 127.0.0.1"
         )
     say(f"{host} is reachable from other machines: put a TLS proxy in front.")

@@ -126,8 +126,8 @@ def _address(request: Request) -> str | None:
 
 def local_address(address: str) -> str:
     """A path of our own, so that signing in never leads to another site."""
+    plain = address.startswith("/") and not address.startswith("//") and "\\" not in address and address.isprintable()
+    if not plain:
+        return "/"
     parts = urlsplit(address)
-    harmless = (
-        address.startswith("/") and not address.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
-    )
-    return address if harmless and "\\" not in address and address.isprintable() else "/"
+    return "/" if parts.scheme or parts.netloc else address

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.accounts.access import SYSTEM, Permission, Role, Subject
-from services.accounts.administration import create_token, ensure_first_token, has_tokens
+from services.accounts.administration import create_token, ensure_first_token, is_anybody_let_in
 from services.accounts.secret import signing_key
 from services.accounts.service import CreatedToken, Scope, TokenInfo, TokenService
 
@@ -18,6 +18,6 @@ __all__ = [
     "TokenService",
     "create_token",
     "ensure_first_token",
-    "has_tokens",
+    "is_anybody_let_in",
     "signing_key",
 ]

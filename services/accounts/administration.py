@@ -54,10 +54,14 @@ def ensure_first_token(settings: Settings) -> str | None:
         return None if tokens.any_usable() else tokens.create(MADE_AT_FIRST_START, [Scope.ADMIN], kind="first").text
 
 
-def has_tokens(settings: Settings) -> bool:
-    """Whether anybody can get in at all."""
+def is_anybody_let_in(settings: Settings) -> bool:
+    """Whether there is a way in at all: a usable token, a password, an identity provider."""
     with _database(settings) as database:
-        return TokenService(database, settings).any_usable()
+        return (
+            TokenService(database, settings).any_usable()
+            or UserService(database).passwords_exist()
+            or bool(settings.oidc_issuer)
+        )
 
 
 def create_user(

@@ -151,10 +151,6 @@ class TokenService:
                 user_id = subject.user_id
             else:
                 require_installation(subject)
-            if not _ALLOWED[wanted] <= subject.permissions:
-                raise PermissionDeniedError(
-                    f"you can't give the scope {wanted.value!r}: you may do less yourself", scope=wanted.value
-                )
             return self._make(
                 uow.session,
                 subject,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
-from urllib.parse import urlsplit
 
 from sqlalchemy.orm import Session
 
@@ -174,7 +173,7 @@ def checked_url(url: str, settings: Settings) -> GitUrl:
 
     Which hosts may be cloned from (`git_hosts`) is another question. Raises `HookUrlError`.
     """
-    if urlsplit(url).path in {"", "/"}:
+    if not url.partition("://")[2].partition("/")[2]:
         raise HookUrlError("the address needs a path behind the host", part="path")
     try:
         parsed = parse_git_url(url, anywhere(settings))

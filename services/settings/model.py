@@ -212,6 +212,8 @@ class Settings(BaseSettings):
                 raise ValueError(f"GRADPROOF_{forge}_WEBHOOK_SECRETS has an empty one: anybody could sign with it")
         if self.oidc_issuer and not self.oidc_client_id:
             raise ValueError("GRADPROOF_OIDC_ISSUER needs GRADPROOF_OIDC_CLIENT_ID")
+        if self.oidc_issuer and not self.oidc_issuer.startswith(("https://", "http://127.0.0.1:", "http://localhost:")):
+            raise ValueError("GRADPROOF_OIDC_ISSUER must begin with https:// (http:// only on this very machine)")
         if self.heartbeat * 3 > self.lease:
             raise ValueError("GRADPROOF_LEASE must be at least three times GRADPROOF_HEARTBEAT")
         return self

@@ -28,6 +28,7 @@ from services.analyses.occasion import Occasion
 from services.analyses.settlement import end_analysis
 from services.database import Database
 from services.database.base import utc_now
+from services.jobs.model import CONTROL_QUEUE
 from services.projects import hook_sending
 from services.projects.errors import HookLimitError, HookNotFoundError, HookUrlError
 from services.projects.hook_sending import WAITS, send_due
@@ -36,6 +37,7 @@ from services.projects.models import HookDeliveryRow
 from services.projects.service import ProjectService
 from services.settings import Settings
 from tests.jobs.support import SNAPSHOT, Bench
+from worker.runner import Runner
 
 HOST = "hooks.example"
 
@@ -49,6 +51,7 @@ class Listener:
     answer: int = 204
     told: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     stalled: bool = False
+    heard: threading.Event = field(default_factory=threading.Event)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def url(self, path: str = "/hooks/vision", host: str = "127.0.0.1") -> str:
@@ -67,6 +70,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             heard.told.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            heard.heard.set()
             if heard.stalled:
                 # A byte now and then: no single read ever takes too long.
                 while not heard.stopping.wait(0.1):
@@ -95,6 +99,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listener]:
 def listener(running: Listener) -> Listener:
     running.answer, running.stalled = 204, False
     running.told.clear()
+    running.heard.clear()
     return running
 
 
@@ -316,6 +321,10 @@ def test_a_certificate_of_somebody_else_is_not_spoken_to(
     [
         "http://hooks.example/x",
         "https://hooks.example",
+        "https://hooks.example/",
+        "https://[::1/x",
+        "x",
+        "",
         "https://user:secret@hooks.example/x",
         "https://10.0.0.1/x",
         "https://[::1]/x",
@@ -369,3 +378,18 @@ def test_two_senders_do_not_tell_twice(
         sent = list(pool.map(lambda _: send_due(database, trusting), range(4)))
     assert sum(sent) == 4
     assert len({headers["webhook-id"] for _, headers, _ in listener.told}) == len(listener.told) == 4
+
+
+def test_a_control_worker_does_it(
+    hooks: HookService, bench: Bench, listener: Listener, trusting: Settings, database: Database
+) -> None:
+    hooks.create(SYSTEM, "vision", listener.url())
+    finished(bench)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worker.hooks._EVERY_S", 0.01)
+        runner = Runner(trusting, database, [CONTROL_QUEUE])
+        runner.start()
+        assert listener.heard.wait(30)
+        runner.stop()
+        runner.join()
+    assert len(listener.told) == 1

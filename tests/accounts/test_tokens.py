@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import select, update
 
-from services.accounts import TokenService, create_token, ensure_first_token, has_tokens, signing_key
+from services.accounts import TokenService, create_token, ensure_first_token, is_anybody_let_in, signing_key
+from services.accounts.administration import create_user
 from services.accounts.errors import (
     SecretKeyError,
     TokenNotFoundError,
@@ -151,12 +153,21 @@ def test_a_short_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_fresh_installation_gets_one_first_token(service_settings: Settings) -> None:
-    assert not has_tokens(service_settings)
+    assert not is_anybody_let_in(service_settings)
     first = ensure_first_token(service_settings)
     assert first is not None
     assert first.startswith("gp_first_")
-    assert has_tokens(service_settings)
+    assert is_anybody_let_in(service_settings)
     assert ensure_first_token(service_settings) is None
+
+
+def test_a_password_or_a_provider_is_a_way_in_too(service_settings: Settings) -> None:
+    assert is_anybody_let_in(service_settings.model_copy(update={"oidc_issuer": "https://id.example"}))
+    wanted: dict[str, Any] = {"email": None, "organisation": None, "role": "viewer", "operator": True}
+    create_user(service_settings, "ada", password=None, **wanted)
+    assert not is_anybody_let_in(service_settings)
+    create_user(service_settings, "grace", password="staple horse battery", **wanted)
+    assert is_anybody_let_in(service_settings)
 
 
 def test_a_command_can_make_a_token(service_settings: Settings, tokens: TokenService) -> None:

@@ -68,7 +68,7 @@ def test_a_password_opens_a_session_and_leads_on(browser: httpx.Client) -> None:
     assert "SameSite=lax" in cookie
     assert "Secure" not in cookie
     assert signed_in(browser)
-    for page in ("//evil.example", "https://evil.example", "/\\evil.example"):
+    for page in ("//evil.example", "https://evil.example", "/\\evil.example", "//[", "/\x00", "https://["):
         assert sign_in(browser, next=page).headers["location"] == "/"
 
 
