@@ -452,11 +452,11 @@ def archive_project(session: Session, project_id: str) -> None:
 
 
 def find_pull_request(session: Session, repository_id: str, number: int) -> PullRequestRow | None:
-    """A pull request by its number, held until the transaction ends."""
+    """A pull request by its number, held until the transaction ends. Rows that refer to it can be added meanwhile."""
     return session.scalar(
         select(PullRequestRow)
         .where(PullRequestRow.repository_id == repository_id, PullRequestRow.number == number)
-        .with_for_update()
+        .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
 
@@ -469,11 +469,13 @@ def known_pull_request(session: Session, repository_id: str, number: int) -> Pul
 
 
 def lock_pull_request(session: Session, row_id: str) -> PullRequestRow | None:
-    """A pull request, held until the transaction ends."""
+    """A pull request, held until the transaction ends. Rows that refer to it can be added meanwhile: who ends an
+    analysis queues a task for it, holding other rows.
+    """
     return session.scalar(
         select(PullRequestRow)
         .where(PullRequestRow.id == row_id)
-        .with_for_update()
+        .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
 

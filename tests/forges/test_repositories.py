@@ -1,0 +1,52 @@
+"""What is held of pull requests, repositories and projects while others add to them, on both databases."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import select, text
+
+from services.database import Database
+from services.forges import repository
+from services.forges.events import InstallationRef, RepositoryRef
+from services.forges.models import ForgeTaskRow, InstallationRow, PullRequestRow
+from services.forges.queueing import queue_task
+
+REF = RepositoryRef(
+    external_id="5",
+    full_name="acme/models",
+    clone_url="https://github.com/acme/models.git",
+    web_url="https://github.com/acme/models",
+    is_private=True,
+    default_branch="main",
+)
+
+
+@pytest.fixture
+def installation_id(database: Database) -> str:
+    with database.unit_of_work() as uow:
+        ref = InstallationRef(external_id="1", account="acme")
+        row = repository.ensure_installation(uow.session, "github", ref, "default")
+        uow.session.flush()
+        return row.id
+
+
+def test_a_task_is_queued_for_a_pull_request_that_somebody_holds(database: Database, installation_id: str) -> None:
+    with database.unit_of_work() as uow:
+        installation = uow.session.get_one(InstallationRow, installation_id)
+        place = repository.ensure_repository(uow.session, installation, REF, "acme.models")
+        pull = PullRequestRow(
+            repository_id=place.id, number=1, base_ref="main", base_sha="a", head_ref="work", head_sha="b", silence={}
+        )
+        uow.session.add(pull)
+        uow.session.flush()
+        place_id, pull_id = place.id, pull.id
+    if database.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time: nobody holds a row")
+    with database.unit_of_work() as one, database.unit_of_work() as other:
+        # As who ends an analysis does: the new row refers to the pull request.
+        queue_task(one.session, "publish", pull_id, installation_id=installation_id, pull_request_id=pull_id)
+        other.session.execute(text("SET LOCAL lock_timeout = '2s'"))
+        assert repository.lock_pull_request(other.session, pull_id) is not None
+        assert repository.find_pull_request(other.session, place_id, 1) is not None
+    with database.reading() as session:
+        assert session.scalars(select(ForgeTaskRow.pull_request_id)).all() == [pull_id]
