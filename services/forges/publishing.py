@@ -26,7 +26,8 @@ from services.forges.errors import (
     NotSupportedByForgeError,
     PermissionMissingError,
 )
-from services.forges.models import InstallationRow, PullRequestRow
+from services.forges.following import queue_analysing
+from services.forges.models import InstallationRow, PullRequestRow, RepositoryRow
 from services.forges.publication import (
     CHECK,
     INLINE,
@@ -153,9 +154,17 @@ class Publishing:
         except StaleHeadError as error:
             reason = error.reason
             publication.silent(CHECK, reason)
+            self._look_again(publication)
         finally:
             self._keep_silence(publication)
         return reason
+
+    @staticmethod
+    def _look_again(publication: Publication) -> None:
+        """Have the new head followed: its webhook may never come. If it was dealt with meanwhile, that is done."""
+        with publication.owning() as (uow, row):
+            if row.head_sha == publication.known.head_sha and row.state == "open":
+                queue_analysing(uow, uow.session.get_one(RepositoryRow, row.repository_id), row)
 
     @staticmethod
     def _parts(publication: Publication) -> tuple[tuple[str, Part], ...]:

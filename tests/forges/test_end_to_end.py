@@ -166,17 +166,23 @@ def test_a_push_that_nobody_told_us_of_yet_is_seen_before_a_write(workplace: Wor
     workplace.control()
     workplace.run()
     door, forge.webhook_url = forge.webhook_url, None
+    stale = pull.head_sha
     forge.force_push(pull, FIXED)  # its webhook is late
     before = forge.writes()
-    workplace.work()
+    workplace.control()
     assert since(forge, before) == {}
-    assert "is no longer the head" in workplace.row(pull).silence["check"]
+    assert [task for task in workplace.tasks() if "is no longer the head" in (task.reason or "")] != []
+    workplace.work()  # what was seen is followed, whether its webhook comes or not
+    assert since(forge, before) == JUST_CHECKED
+    assert [run.conclusion for run in forge.check_runs(pull)] == ["success"]
+    assert {run.head_sha for run in forge.check_runs() if run.status == "completed"} == {pull.head_sha} != {stale}
+    assert forge.comments(pull) == []
+    assert workplace.row(pull).silence == {"summary": "there is nothing new to say"}
+    analyses = len(workplace.analyses())
     forge.webhook_url = door
     forge.redeliver(next(each for each in reversed(forge.deliveries) if each.action == "synchronize"))
     workplace.work()
-    assert [run.conclusion for run in forge.check_runs(pull)] == ["success"]
-    assert forge.comments(pull) == []
-    assert workplace.row(pull).silence == {"summary": "there is nothing new to say"}
+    assert (since(forge, before), len(workplace.analyses())) == (JUST_CHECKED, analyses)
 
 
 def test_a_fork_is_told_like_everybody(workplace: Workplace) -> None:
