@@ -239,7 +239,8 @@ def _role(name: str) -> Role:
 
 
 def _keep_an_admin(session: Session, organisation: OrganisationRow, leaving: MembershipRow) -> None:
-    if leaving.role == Role.ADMIN and repository.count_admins(session, organisation.id) < 2:
+    can_sign_in = session.get_one(UserRow, leaving.user_id).disabled_at is None
+    if leaving.role == Role.ADMIN and can_sign_in and repository.count_admins(session, organisation.id) < 2:
         raise LastAdminError(
             f"{organisation.slug!r} would have no admin left: make somebody else one first",
             organisation=organisation.slug,

@@ -19,6 +19,7 @@ from services.accounts.access import EVERYTHING, Permission, Subject
 from services.accounts.attempts import Attempts
 from services.accounts.audit import note
 from services.accounts.errors import (
+    LastAdminError,
     PermissionDeniedError,
     UserExistsError,
     UserNameError,
@@ -146,12 +147,16 @@ class UserService:
     def disable(self, subject: Subject, name: str) -> UserInfo:
         """Let somebody in no more: sessions end, tokens let nobody in. Doing it again changes nothing.
 
-        Raises `UserNotFoundError`, `PermissionDeniedError`.
+        Raises `UserNotFoundError`, `PermissionDeniedError`, `LastAdminError` for the last operator.
         """
         require_installation(subject)
         with self._database.unit_of_work() as uow:
             row = named_user(uow.session, name)
             if row.disabled_at is None:
+                if row.is_operator and repository.count_operators(uow.session) < 2:
+                    raise LastAdminError(
+                        f"{row.name!r} is the only operator: make somebody else one first", user=row.name
+                    )
                 row.disabled_at = utc_now()
                 repository.end_sessions(uow.session, user_id=row.id)
                 note(uow.session, subject, "user.disable", "user", row.id, details={"name": row.name})

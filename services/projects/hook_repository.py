@@ -48,6 +48,17 @@ def due_deliveries(session: Session, now: datetime, limit: int) -> Sequence[Hook
     ).all()
 
 
+def end_calls_of_disabled(session: Session) -> None:
+    """End what still waits to be told to hooks that were switched off meanwhile."""
+    off = select(HookRow.id).where(HookRow.disabled_at.is_not(None))
+    session.execute(
+        update(HookDeliveryRow)
+        .where(HookDeliveryRow.due_at.is_not(None), HookDeliveryRow.hook_id.in_(off))
+        .values(due_at=None, reason="the hook was switched off")
+        .execution_options(synchronize_session=False)
+    )
+
+
 def take_delivery(session: Session, delivery: HookDeliveryRow, until: datetime) -> bool:
     """Count an attempt and keep others from it until then; False if somebody else was quicker."""
     taken = session.scalar(

@@ -88,6 +88,7 @@ def _take(database: Database, settings: Settings) -> list[_Call]:
             return []
     with database.unit_of_work() as uow:
         repository.forget_deliveries(uow.session, now - _KEPT, _AT_ONCE * 10)
+        repository.end_calls_of_disabled(uow.session)
         rows = [
             row
             for row in repository.due_deliveries(uow.session, now, _AT_ONCE)

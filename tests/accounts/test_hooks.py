@@ -258,6 +258,19 @@ def test_an_address_that_is_gone_disables_its_hook(
     assert len(hooks.deliveries(SYSTEM, "vision", hook.id).items) == 2
 
 
+def test_a_hook_that_was_switched_off_is_told_nothing_that_waited(
+    hooks: HookService, bench: Bench, listener: Listener, trusting: Settings, database: Database
+) -> None:
+    hook = hooks.create(SYSTEM, "vision", listener.url())
+    finished(bench)
+    hooks.set_disabled(SYSTEM, "vision", hook.id, disabled=True)
+    send_due(database, trusting)
+    assert listener.told == []
+    assert only(hooks, hook).reason == "the hook was switched off"
+    hooks.set_disabled(SYSTEM, "vision", hook.id, disabled=False)
+    assert send_due(database, trusting) == 0
+
+
 def test_an_answer_that_trickles_is_cut_off(
     hooks: HookService, bench: Bench, listener: Listener, trusting: Settings, database: Database
 ) -> None:

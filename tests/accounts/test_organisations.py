@@ -153,6 +153,7 @@ def test_a_disabled_admin_is_none(
     UserService(database).disable(SYSTEM, "gone")
     with pytest.raises(LastAdminError):
         organisations.remove_member(admin, acme, "admin")
+    organisations.remove_member(admin, acme, "gone")
 
 
 # ------------------------------------------------------------------------------------------------------ projects

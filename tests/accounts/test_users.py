@@ -13,6 +13,7 @@ from sqlalchemy import delete, select, update
 from services.accounts import TokenService, passwords
 from services.accounts.access import SYSTEM, Permission, Subject
 from services.accounts.errors import (
+    LastAdminError,
     PasswordRefusedError,
     PermissionDeniedError,
     TooManyAttemptsError,
@@ -373,6 +374,15 @@ def test_tokens_of_a_disabled_user_let_nobody_in(
     assert (subject.user_id, subject.everywhere, subject.name) == (users.find("ada").id, False, "ada (ci)")
     users.disable(SYSTEM, "ada")
     assert tokens.authenticate(created.text) is None
+
+
+def test_the_last_operator_stays(users: UserService, ada: str) -> None:
+    for name in ("first", "second"):
+        users.create(SYSTEM, name, password=PASSWORD, is_operator=True)
+    users.disable(SYSTEM, "first")
+    users.disable(SYSTEM, "ada")
+    with pytest.raises(LastAdminError, match="only operator"):
+        users.disable(SYSTEM, "second")
 
 
 def test_the_audit_log_is_never_changed(users: UserService, ada: str, database: Database) -> None:

@@ -11,11 +11,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, text, update
 
+from services.analyses.models import AnalysisRow
 from services.analyses.reconciler import Reconciler
 from services.checks.models import CheckResultRow
 from services.checks.plan import BY_DEFAULT
 from services.database import Database
-from services.database.base import FromNow
+from services.database.base import FromNow, utc_now
 from services.jobs import repository
 from services.jobs.errors import LeaseLostError
 from services.jobs.model import Claim
@@ -333,6 +334,23 @@ def test_the_reconciler_settles_what_a_dead_worker_left_unsettled(bench: Bench) 
     assert bench.reconciler.tick().settled == 1
     assert bench.status(analysis_id) == "finished"
     assert bench.reconciler.tick().settled == 0
+
+
+def test_those_that_wait_for_their_base_keep_no_others_from_being_settled(bench: Bench) -> None:
+    base = bench.analyses.submit(SNAPSHOT).analysis_id
+    with bench.database.reading() as session:
+        assert repository.unsettled(session) == []
+    waiting = bench.analyses.submit(SNAPSHOT, base=base).analysis_id
+    (first, *_) = bench.claim()
+    with bench.database.unit_of_work() as uow:
+        for row in repository.jobs_of(uow.session, waiting):
+            row.state, row.lease_until = JobState.SUCCEEDED, None
+        uow.session.flush()
+        assert repository.unsettled(uow.session) == []
+        repository.finish(uow.session, first, JobState.SUCCEEDED)
+        uow.session.get_one(AnalysisRow, base).static_finished_at = utc_now()
+        uow.session.flush()
+        assert list(repository.unsettled(uow.session)) == [base, waiting]
 
 
 def test_an_analysis_without_targets_ends_with_reading(bench: Bench) -> None:
