@@ -182,7 +182,10 @@ class TriageService:
     # ------------------------------------------------------------------------------------------ by the clock
 
     def end_acceptances(self) -> int:
-        """Open the findings again whose acceptance was until a date that has come; how many. For the reconciler."""
+        """End the acceptances that were until a date that has come; how many. For the reconciler.
+
+        The finding is open again, or fixed where the main line was searched for it meanwhile, in vain.
+        """
         with self._database.reading() as session:
             due = decisions_repository.projects_with_due_acceptances(session, utc_now())
         ended = 0
@@ -191,8 +194,8 @@ class TriageService:
                 place = ledger.lock_project(uow.session, project_id)
                 rows = decisions_repository.due_acceptances(uow.session, project_id, utc_now(), MOST_AT_ONCE)
                 for row in rows:
-                    _give(row, {"state": "open", **UNDECIDED_VALUES})
-                _tell(uow.session, SYSTEM, [(row, "expired", "accepted", "open") for row in rows], Ending.DATE.value)
+                    _give(row, {"state": "fixed" if _is_gone(row) else "open", **UNDECIDED_VALUES})
+                _tell(uow.session, SYSTEM, [(row, "expired", "accepted", row.state) for row in rows], Ending.DATE.value)
                 _audit(uow.session, SYSTEM, place, "finding.expire", fingerprints=[row.fingerprint for row in rows])
                 spread(uow.session, project_id, [row.fingerprint for row in rows], "open", SYSTEM)
                 ended += len(rows)
@@ -264,7 +267,7 @@ def _decide(
     told: list[tuple[ProjectFindingRow, str, str | None, str | None]] = []
     for row in rows:
         try:
-            made = outcome(decision, row.state, is_gone=row.fixed_at is not None and not row.on_main)  # type: ignore[arg-type]
+            made = outcome(decision, row.state, is_gone=_is_gone(row))  # type: ignore[arg-type]
         except InvalidDecisionError:
             if leniently:
                 continue
@@ -331,6 +334,11 @@ def _member(session: Session, place: ProjectRow, named: str) -> UserRow | None:
         return None
     sees = Subject("user", user.id, user.name, EVERYTHING, everywhere=user.is_operator, user_id=user.id)
     return user if is_allowed(session, sees, place.id, Permission.READ) else None
+
+
+def _is_gone(row: ProjectFindingRow) -> bool:
+    """Whether the main line was searched for the finding, in vain."""
+    return row.fixed_at is not None and not row.on_main
 
 
 def _give(row: ProjectFindingRow, values: Mapping[str, object]) -> None:

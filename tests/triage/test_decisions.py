@@ -178,6 +178,21 @@ def test_an_acceptance_until_a_date_ends_by_the_clock(line: Line, triage: Triage
     assert (line.one(1).state, line.one(1).until.date, line.one(1).reason) == ("open", None, "")
     assert line.kinds(1) == ["expired", "accepted"]
     assert line.triage(analysis_id) == {ONE: "open"}
+
+
+def test_an_acceptance_of_what_is_gone_meanwhile_ends_as_fixed(line: Line, triage: TriageService) -> None:
+    analysis_id = line.analysed(1)
+    triage.accept(SYSTEM, "vision", ONE, "soon", Until(date=utc_now() + timedelta(days=1)))
+    line.analysed()
+    with line.bench.database.unit_of_work() as uow:
+        uow.session.execute(update(ProjectFindingRow).values(until_date=utc_now() - timedelta(seconds=1)))
+    assert triage.end_acceptances() == 1
+    assert (line.one(1).state, line.one(1).until.date, line.one(1).on_main) == ("fixed", None, False)
+    newest = line.inbox.history(SYSTEM, "vision", ONE).items[0]
+    assert (newest.kind, newest.before, newest.after) == ("expired", "accepted", "fixed")
+    assert line.triage(analysis_id) == {ONE: "open"}  # there it is, and nobody accepts it any more
+    line.analysed(1)
+    assert line.one(1).state == "regressed"
     assert not gate_of(line, analysis_id).passed
     assert audit(line.bench.database)[-1] == ("finding.expire", ONE, "Gradproof")
 
