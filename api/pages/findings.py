@@ -17,6 +17,7 @@ from api.pages.sessions import Visitor
 from api.pages.team.people import assignable
 from api.parameters import AnalysisId
 from services.accounts import Permission
+from services.checks.pages_repository import TargetSelection
 from services.findings.pages_repository import FindingSelection
 from services.reports.detail import FindingDetail, finding_detail, named_targets
 from services.reports.document import FindingInfo, TargetInfo
@@ -31,6 +32,7 @@ _LISTED: Final = 25
 # What may lie on the graph of a target beside the finding itself.
 _MOST_MARKS: Final = 100
 _MOST_EVENTS: Final = 50
+_MOST_TARGETS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +169,23 @@ def _detail(context: Context, place: Place, info: FindingInfo, sources: Sources)
 
 
 def _targets(context: Context, place: Place, info: FindingInfo) -> list[TargetInfo]:
+    """Those that the evidence names, or else the one that the finding lies in."""
     found = []
-    for name in named_targets(info):
+    for name in named_targets(info) or _surrounding(context, place, info):
         try:
             found.append(context.results.target_named(place.subject, place.analysis_id, name).target)
         except TargetNotFoundError:
             continue  # evidence taken over from another analysis may name what this one lacks
     return found
+
+
+def _surrounding(context: Context, place: Place, info: FindingInfo) -> tuple[str, ...]:
+    of_file = context.results.grid(
+        place.subject, place.analysis_id, TargetSelection(path=info.path), limit=_MOST_TARGETS
+    )
+    return tuple(row.name for row in of_file.items if f"{info.symbol}.".startswith(f"{row.name.replace(':', '.')}."))[
+        :1
+    ]
 
 
 def _triage(context: Context, place: Place, head: Head, info: FindingInfo) -> Triage | None:

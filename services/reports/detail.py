@@ -53,8 +53,8 @@ class Telling:
 class FindingDetail:
     """A finding with everything that speaks of it.
 
-    `decisive` is the check that its verdict rests on, `others` further ones; `portrait` the graph of a call of its
-    target, with this and other findings on it. `numbers` are those of its evidence.
+    `decisive` is the check that its verdict rests on, `others` further ones; `portrait` the graph of a call of the
+    target `portrait_of`, with this and other findings on it.
     """
 
     view: FindingView
@@ -64,6 +64,7 @@ class FindingDetail:
     others: tuple[Telling, ...]
     errors: tuple[MeasuredError, ...]
     portrait: Portrait | None
+    portrait_of: str
 
     @property
     def repro(self) -> str | None:
@@ -100,11 +101,11 @@ def finding_detail(
     harness = next((target.harness for target in targets if target.name == named), None)
     marks = _marks([finding, *(other for other in others if other.fingerprint != finding.fingerprint)], targets)
     telling: list[Telling] = []
-    portrait = None
+    portrait, portrait_of = None, ""
     for target in targets:
         for check in target_view(target, sources, marks).checks:
             if portrait is None and check.portrait is not None:
-                portrait = check.portrait
+                portrait, portrait_of = check.portrait, target.name
             if (target.name, check.info.check, check.info.device) in told and check.info.check != _PORTRAIT:
                 telling.append(Telling(target.name, check))
     decisive = next((item for item in telling if _decided(finding.evidence, item)), telling[0] if telling else None)
@@ -121,6 +122,7 @@ def finding_detail(
         others=tuple(item for item in telling if item is not decisive),
         errors=measured_errors([check for target in targets for check in target.checks]),
         portrait=portrait,
+        portrait_of=portrait_of,
     )
 
 

@@ -339,6 +339,37 @@ def test_errors_by_type_and_device_stand_in_a_table_with_what_rounding_explains(
     ]
 
 
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
+def test_the_graph_of_a_call_shows_what_was_found_on_it_and_leads_there(
+    open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    node = {"kind": "operation", "label": "div", "from": [0], "lines": [[0, 6, 6]], "shape": [2, 3]}
+    graph = {
+        "nodes": [{"kind": "input", "label": "x", "from": [], "lines": []}, node],
+        "files": ["pkg/a.py"],
+        "operations": 1,
+        "whole": True,
+    }
+    module = {"name": "norm<b>", "class": "Norm", "calls": 1, "own_forward_ms": 0.5, "own_saved_bytes": 48}
+    profile = {"forward_ms": 0.5, "backward_ms": 0.7, "saved_bytes": 48, "modules": [module], "modules_in_all": 1}
+    drawn = check(check="portrait", evidence={"graph": graph, "profile": profile})
+    identity = analysed(client, workshop, failing(path="pkg/a.py", line=6), drawn)
+    window = open_as(open_window, server, **options)
+    window.open(f"/analyses/{identity}/targets/0")
+    page = window.page
+    picture = page.get_by_role("group", name="Graph of pkg.a:Norm")
+    assert picture.locator("svg").is_visible()
+    assert picture.locator("[class*=hit-]").count() == 1
+    page.get_by_text("Costs: forward 0.5 ms").click()
+    assert "norm<b>" in page.get_by_role("table", name="Costs of the modules of pkg.a:Norm").inner_text()
+    assert_well_made(page)
+    page.get_by_role("link", name="gradcheck: backward raises").click()
+    assert page.locator("article:target").get_by_role("heading").first.inner_text().startswith("✗ fail gradcheck")
+    page.locator("p", has_text="Coloured on it").get_by_role("link", name="GP").first.click()
+    page.get_by_role("region", name="Where").wait_for()
+    assert page.get_by_role("group", name="Graph of pkg.a:Norm").locator("svg").is_visible()
+
+
 def test_the_grid_of_a_large_analysis_is_filtered_and_has_pages(
     client: httpx.Client, workshop: Workshop, server: RunningServer
 ) -> None:
