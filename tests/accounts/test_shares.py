@@ -66,7 +66,9 @@ def test_a_link_ends(shares: ShareService, analyses: AnalysisService, database: 
         uow.session.execute(
             update(ShareLinkRow).where(ShareLinkRow.id == over.id).values(expires_at=utc_now() - timedelta(seconds=1))
         )
-    forged = f"{link.id}.{'0' * 32}"
+    alive = shares.create(SYSTEM, identity, 1)
+    assert shares.visit(alive.code).analysis_id == identity
+    forged = f"{alive.id}.{'0' * 32}"
     for code in (link.code, over.code, forged, link.id, "", ".", "\ud800.é"):
         with pytest.raises(ShareLinkNotFoundError):
             shares.visit(code)
