@@ -2,7 +2,8 @@
 
 A team that accepts a finding wants the check of its pull request to turn green; whoever looks into the past wants to
 know what was said then. So the gate of an analysis holds what is so now, and beside it, once that has changed, the
-record of its end. Only the newest analyses are looked at: who decides today does not mean last year's.
+record of its end. Only the newest analyses are looked at, and those that open pull requests show: who decides today
+does not mean last year's.
 """
 
 from __future__ import annotations
@@ -25,19 +26,22 @@ from services.triage import gates_repository as repository
 
 
 def spread(session: Session, project_id: str, fingerprints: Collection[str], state: str, subject: Subject) -> None:
-    """Tell the newest analyses of a project what was decided about these findings, and judge their gates anew.
+    """Tell the newest analyses of a project, and the heads of its open pull requests, what was decided about these
+    findings, and judge their gates anew.
 
     The caller holds the project.
     """
-    analyses = repository.newest_analyses(session, project_id)
-    touched = repository.tell_analyses(session, [row.id for row in analyses], fingerprints, state)
+    heads = {row.id: row for row in repository.heads_that_have(session, project_id, fingerprints)}
+    analyses = heads | {row.id: row for row in repository.newest_analyses(session, project_id)}
+    touched = repository.tell_analyses(session, analyses, fingerprints, state)
     judged = 0
-    for row in analyses:
+    for row in analyses.values():
         if row.id not in touched or row.status not in SETTLED_STATUSES or row.gate is None:
             continue
-        if judged == repository.MOST_JUDGED:
-            break
-        judged += 1
+        if row.id not in heads:
+            if judged == repository.MOST_JUDGED:
+                break
+            judged += 1
         before = Gate.model_validate(row.gate)
         now = evaluate(
             findings_for_gate(session, row.id),

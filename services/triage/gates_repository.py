@@ -10,11 +10,14 @@ from sqlalchemy.orm import Session
 
 from services.analyses.models import AnalysisRow, AnalysisStatus
 from services.findings.models import FindingRow
+from services.forges.models import PullRequestRow, RepositoryRow
 
 # So many analyses of a project show a decision about one of their findings, and of so many the gate is judged anew:
 # one with 20,000 findings takes half a second.
 MOST_TOLD: Final = 50
 MOST_JUDGED: Final = 10
+# Beside those: open pull requests wait for the decision at their heads, however old these are. Few share a new finding.
+MOST_HEADS: Final = 100
 _AT_ONCE: Final = 500
 
 
@@ -27,6 +30,26 @@ def newest_analyses(session: Session, project_id: str) -> Sequence[AnalysisRow]:
         .order_by(AnalysisRow.id.desc())
         .limit(MOST_TOLD)
     ).all()
+
+
+def heads_that_have(session: Session, project_id: str, fingerprints: Collection[str]) -> Sequence[AnalysisRow]:
+    """The analyses of the present heads of open pull requests of the project that have any of these findings."""
+    wanted = sorted(fingerprints)
+    found: dict[str, AnalysisRow] = {}
+    for start in range(0, len(wanted), _AT_ONCE):
+        has_any = select(FindingRow.id).where(
+            FindingRow.analysis_id == AnalysisRow.id, FindingRow.fingerprint.in_(wanted[start : start + _AT_ONCE])
+        )
+        rows = session.scalars(
+            select(AnalysisRow)
+            .join(PullRequestRow, PullRequestRow.analysis_id == AnalysisRow.id)
+            .join(RepositoryRow, RepositoryRow.id == PullRequestRow.repository_id)
+            .where(RepositoryRow.project_id == project_id, PullRequestRow.state == "open", has_any.exists())
+            .order_by(AnalysisRow.id.desc())
+            .limit(MOST_HEADS)
+        )
+        found |= {row.id: row for row in rows}
+    return tuple(found.values())
 
 
 def tell_analyses(

@@ -15,15 +15,18 @@ from services.analyses.models import AnalysisRow
 from services.analyses.reconciler import Reconciler
 from services.database import Database
 from services.database.base import utc_now
+from services.forges.models import ForgeTaskRow
 from services.projects.errors import ProjectNotFoundError
 from services.projects.models import ProjectRow
 from services.reports.document import Gate
 from services.triage.decisions import PRESENT_TORCH, Change, Decision
 from services.triage.errors import FindingNotFoundError, InvalidDecisionError
+from services.triage.gates_repository import MOST_TOLD
 from services.triage.model import NOBODY, FindingFilter, Until
 from services.triage.models import ProjectFindingRow
 from services.triage.service import TriageService
 from tests.jobs.support import SNAPSHOT, check
+from tests.team_rows import Rows
 from tests.triage.line import Line
 from tests.triage.support import add_findings, finding_values, make_project
 
@@ -116,6 +119,28 @@ def test_a_decision_reaches_the_analyses_of_proposals_and_those_under_way(line: 
     triage.accept(SYSTEM, "vision", ONE, "measured")
     assert gate_of(line, proposal).passed
     assert line.triage(proposal) == line.triage(running.analysis_id) == {ONE: "accepted"}
+
+
+def test_a_decision_reaches_the_heads_of_open_pull_requests_however_old(line: Line, triage: TriageService) -> None:
+    base = line.analysed()
+    proposals = []
+    for _ in range(2):
+        proposals.append(line.submit(base=base, options=AnalysisOptions(static_only=not proposals)))
+        line.settle((1,))
+    rows = Rows(line.bench.database)
+    with line.bench.database.reading() as session:
+        project = session.scalars(select(ProjectRow.id).where(ProjectRow.name == "vision")).one()
+    repository = rows.repository(project)
+    waits, ended = proposals
+    pull = rows.pull_request(repository, analysis_id=waits)
+    rows.pull_request(repository, analysis_id=ended, state="merged")
+    for _ in range(MOST_TOLD):
+        rows.analysis(project)
+    triage.accept(SYSTEM, "vision", ONE, "measured")
+    assert [gate_of(line, each).passed for each in proposals] == [True, False]
+    assert (line.triage(waits), line.triage(ended)) == ({ONE: "accepted"}, {ONE: "open"})
+    with line.bench.database.reading() as session:  # and the check of that pull request is brought up to it
+        assert pull in session.scalars(select(ForgeTaskRow.pull_request_id).where(ForgeTaskRow.kind == "publish")).all()
 
 
 @pytest.mark.parametrize(
