@@ -19,6 +19,7 @@ from services.forges.connections import Forges
 from services.forges.errors import ForgeError, InstallationSuspendedError, RateLimitedError
 from services.forges.intake import Intake
 from services.forges.publishing import Publishing
+from services.forges.redelivery import Redelivery
 from services.forges.repository import TaskClaim
 from services.forges.tasks import ForgeTasks
 from services.jobs.errors import LeaseLostError
@@ -35,6 +36,7 @@ class Forging:
 
     def __init__(self, settings: Settings, database: Database, owner: str, clock: Clock | None = None) -> None:
         self.forges = Forges(settings, clock)
+        self.redelivery = Redelivery(database, settings, self.forges, clock)
         self._owner = owner
         self._tasks = ForgeTasks(database, settings)
         self._intake = Intake(database, settings, self.forges)

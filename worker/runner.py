@@ -44,6 +44,7 @@ from worker.hooks import keep_telling
 from worker.patience import patiently
 from worker.probing import probe_targets
 from worker.reading import read_source
+from worker.redelivering import keep_asking
 from worker.tools import Tools
 
 log = structlog.get_logger(__name__)
@@ -105,6 +106,8 @@ class Runner:
         if CONTROL_QUEUE in self._queues:
             self._thread("reconciler", self._reconcile)
             self._thread("hooks", partial(keep_telling, self._database, self._settings, self._stop))
+        if self._forging is not None:
+            self._thread("redelivery", partial(keep_asking, self._forging.redelivery, self._settings, self._stop))
 
     def stop(self) -> None:
         """Give all jobs back at once and take no more. May be called from a signal handler: it only sets a flag."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from ssl import SSLContext
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -18,7 +19,7 @@ import httpx
 from services.forges.clocks import Clock, SystemClock
 from services.forges.errors import ForgeAuthenticationError, ForgeNotFoundError
 from services.forges.github.client import GithubClient
-from services.forges.github.models import AppAnswer, Token
+from services.forges.github.models import AppAnswer, HookDelivery, Token
 from services.forges.github.refusals import GithubDialect
 from services.forges.github.tokens import AppKey, InstallationToken, token_request
 from services.forges.manners import Manners
@@ -32,6 +33,8 @@ API_HEADERS: Final[Mapping[str, str]] = {
 # What a clone needs: the token of a clone goes to another process, and shall not be worth more than that.
 _CLONE_PERMISSIONS: Final[Mapping[str, str]] = {"contents": "read"}
 _KEPT_INSTALLATIONS: Final = 256
+# 10,000 webhooks: more than three days bring to most, and a minute of reading.
+_PAGES_OF_DELIVERIES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,18 @@ class GithubApp:
         """Who our comments are by. Raises `ForgeError`."""
         application = self.application()
         return Person(identifier=str(application.id), login=f"{application.slug}[bot]", is_bot=True)
+
+    def hook_deliveries(self) -> Iterator[HookDelivery]:
+        """What GitHub sent us in the last three days and what came of it, the newest first, 10,000 at most.
+
+        Fetched page by page as it is looked at. Raises `ForgeError`.
+        """
+        for answer in islice(self._transport.pages("/app/hook/deliveries"), _PAGES_OF_DELIVERIES):
+            yield from answer.many(HookDelivery)
+
+    def redeliver(self, delivery: int) -> None:
+        """Have a webhook sent again, soon, under its old id. Raises `ForgeError`."""
+        self._transport.write("POST", f"/app/hook/deliveries/{delivery}/attempts")
 
     def close(self) -> None:
         """Let go of connections."""

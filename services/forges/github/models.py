@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 
 class Lenient(BaseModel):
@@ -51,6 +51,10 @@ class Pull(Lenient):
 
 class Commit(Lenient):
     sha: str
+
+
+class Branch(Lenient):
+    commit: Commit
 
 
 class Comparison(Lenient):
@@ -108,6 +112,24 @@ class Sarif(Lenient):
 class AppAnswer(Lenient):
     id: int
     slug: str
+
+
+class HookDelivery(Lenient):
+    """One attempt to send us a webhook. Attempts at the same webhook have one `guid`; all but the first are a
+    `redelivery`.
+    """
+
+    id: int
+    guid: str
+    delivered_at: AwareDatetime
+    redelivery: bool = False
+    status: str = ""
+    status_code: int = 0
+
+    @property
+    def arrived(self) -> bool:
+        """Whether we answered that we took it. GitHub's documentation goes by `status`, its log shows the code too."""
+        return self.status == "OK" or 200 <= self.status_code < 300
 
 
 class Token(Lenient):
