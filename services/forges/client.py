@@ -55,6 +55,10 @@ class ForgeClient(Protocol):
         """The commit where two commits or branches parted. `ForgeNotFoundError` if they share none."""
         ...
 
+    def branch_tip(self, repository: str, branch: str) -> str:
+        """The commit that a branch is at now. `ForgeNotFoundError` if there is no such branch."""
+        ...
+
     def changed_files(self, repository: str, number: int) -> tuple[ChangedFile, ...]:
         """The files of a pull request (GitHub: 3,000 at most)."""
         ...

@@ -42,6 +42,7 @@ from services.forges.models import InstallationRow, RepositoryRow
 from services.forges.repository import TaskClaim
 from services.forges.subjects import forge_subject
 from services.forges.tasks import ForgeTasks
+from services.projects.models import ProjectRow
 from services.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -185,27 +186,35 @@ class Intake:
     # ------------------------------------------------------------------------------------------ pushes, pull requests
 
     def _pushed(self, claim: TaskClaim, repository_id: str, what: Pushed) -> _Done:
-        """A new tip of the main line: what later changes are compared with."""
+        """The main line moved: its present tip is what later changes are compared with, whichever push told of it."""
         with self._database.reading() as session:
             place = session.get_one(RepositoryRow, repository_id)
-            if what.branch != place.default_branch:
-                return _Done(f"only pushes to {place.default_branch} are analysed by themselves", ignored=True)
-            if repository.has_main_analysis(session, place.project_id, what.sha):
-                return _Done("this commit was analysed before", ignored=True)
-            account = session.get_one(InstallationRow, place.installation_id).account
-            waiting = repository.waiting_main_analyses(session, place.project_id)
+            installation = session.get_one(InstallationRow, place.installation_id)
+            beyond = repository.beyond_reach(installation, place, session.get_one(ProjectRow, place.project_id))
+        if what.branch != place.default_branch:
+            return _Done(f"only pushes to {place.default_branch} are analysed by themselves", ignored=True)
+        if beyond is not None:
+            return _Done(beyond, ignored=True)
+        with self._forges.client(place.forge, installation.external_id, place.external_id) as client:
+            tip = client.branch_tip(place.full_name, what.branch)
+        with self._database.reading() as session:
+            if repository.main_line_is_at(session, place.project_id, tip):
+                return _Done(f"{tip[:10]}, where {what.branch} is now, was analysed before", ignored=True)
+            earlier = repository.main_analyses_of(session, place.project_id, tip)
         submitted = self._analyses.submit(
-            forge_subject(place.installation_id, account, place.project_id),
-            GitSource(place.clone_url, what.sha),
-            idempotency_key=f"main:{what.sha}",
+            forge_subject(place.installation_id, installation.account, place.project_id),
+            GitSource(place.clone_url, tip),
+            # The same try gives the same analysis; a commit that came to nothing, or came back, another one.
+            idempotency_key=f"main:{tip}:{earlier}",
             scope=f"forge:{place.id}",
             occasion=Occasion(Purpose.MAIN, branch=what.branch),
         )
         with self._tasks.owning(claim) as uow:
-            for analysis_id in waiting:
-                if analysis_id != submitted.analysis_id:
-                    end_superseded(uow, analysis_id, SUPERSEDED_MAIN)
-        return _Done(f"analysis {submitted.analysis_id} of {what.branch}")
+            for analysis_id in repository.overtaken_main_analyses(
+                uow.session, place.project_id, place.installation_id, submitted.analysis_id
+            ):
+                end_superseded(uow, analysis_id, SUPERSEDED_MAIN)
+        return _Done(f"analysis {submitted.analysis_id} of {what.branch} at {tip[:10]}")
 
     def _look(self, claim: TaskClaim, event: Event, repository_id: str, number: int) -> _Done:
         """See how a pull request is now, and follow it."""

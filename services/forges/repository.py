@@ -545,34 +545,55 @@ def ended_early(session: Session, pull_request_id: str, sha: str) -> int:
     return count or 0
 
 
-def waiting_main_analyses(session: Session, project_id: str) -> Sequence[str]:
-    """Analyses of the main line of a project that nobody has begun."""
+def overtaken_main_analyses(session: Session, project_id: str, submitter: str, newer: str) -> Sequence[str]:
+    """Analyses of the main line that `submitter` asked for before `newer`, that nobody has begun and nobody needs.
+
+    One that an open analysis is to be compared with is needed, whatever the main line has come to.
+    """
+    change = aliased(AnalysisRow)
+    needed = select(change.id).where(change.base_id == AnalysisRow.id, change.status.in_(OPEN_STATUSES)).exists()
     return session.scalars(
         select(AnalysisRow.id)
         .where(
             AnalysisRow.project_id == project_id,
             AnalysisRow.purpose == Purpose.MAIN,
             AnalysisRow.status == "queued",
-            AnalysisRow.submitted_by.is_not(None),
+            AnalysisRow.submitted_by == submitter,
+            AnalysisRow.id < newer,
+            ~needed,
         )
         .order_by(AnalysisRow.id)
         .limit(100)
     ).all()
 
 
-def has_main_analysis(session: Session, project_id: str, sha: str) -> bool:
-    """Whether this commit of the main line was analysed, or is about to be."""
-    found = session.scalar(
-        select(AnalysisRow.id)
+def main_line_is_at(session: Session, project_id: str, sha: str) -> bool:
+    """Whether the newest analysis of the main line that did not come to nothing is of this commit."""
+    newest = session.execute(
+        select(AnalysisRow.source_commit, AnalysisRow.source_ref)
         .where(
             AnalysisRow.project_id == project_id,
             AnalysisRow.purpose == Purpose.MAIN,
-            or_(AnalysisRow.source_commit == sha, AnalysisRow.source_ref == sha),
             AnalysisRow.status.not_in(("failed", "cancelled")),
         )
+        .order_by(AnalysisRow.id.desc())
         .limit(1)
+    ).first()
+    return newest is not None and sha in newest
+
+
+def main_analyses_of(session: Session, project_id: str, sha: str) -> int:
+    """How often a commit of the main line was analysed, or was to be: it may come back to that commit."""
+    count = session.scalar(
+        select(func.count())
+        .select_from(AnalysisRow)
+        .where(
+            AnalysisRow.project_id == project_id,
+            AnalysisRow.purpose == Purpose.MAIN,
+            AnalysisRow.source_ref == sha,
+        )
     )
-    return found is not None
+    return count or 0
 
 
 def analysis_of_commit(session: Session, project_id: str, sha: str) -> str | None:
@@ -661,14 +682,18 @@ def silent_pull_requests(session: Session, installation_id: str, limit: int = 50
 
 def out_of_reach(around: Surroundings) -> str | None:
     """Why nothing can be read or written there, however things stand with the pull request; None if it can."""
-    installation = around.installation
+    return beyond_reach(around.installation, around.repository, around.project)
+
+
+def beyond_reach(installation: InstallationRow, place: RepositoryRow, project: ProjectRow) -> str | None:
+    """Why nothing can be read or written in a repository; None if it can."""
     if installation.removed_at is not None:
         return f"the application was removed from {installation.account}"
     if installation.suspended_at is not None:
         return f"{installation.account} suspended the application"
-    if around.repository.removed_at is not None:
+    if place.removed_at is not None:
         return "the repository was taken out of the installation"
-    if around.project.archived_at is not None:
+    if project.archived_at is not None:
         return "the project is archived"
     return None
 

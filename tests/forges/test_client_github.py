@@ -161,6 +161,15 @@ def test_what_changed_and_where_it_branched_off(scene: Scene) -> None:
     assert files["pkg/new.py"].blob_sha == "422c2b7ab3b3c668038da977e4e93a5fc623169c"  # of `a\nb\n`
 
 
+def test_a_branch_is_where_it_is_now(scene: Scene) -> None:
+    name = scene.repository.full_name
+    for branch in ("main", "team/next"):
+        pushed = scene.forge.push_to(scene.repository, branch, {"other.py": "1\n"})
+        assert scene.client.branch_tip(name, branch) == pushed
+    with pytest.raises(ForgeNotFoundError):
+        scene.client.branch_tip(name, "gone")
+
+
 def test_lists_are_read_to_their_end(scene: Scene) -> None:
     files = {f"pkg/many_{number}.py": "x\n" for number in range(230)}
     pull = scene.forge.open_pull_request(scene.repository, files, branch="many")

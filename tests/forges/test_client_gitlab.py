@@ -107,6 +107,14 @@ def test_a_merge_request_is_read(scene: Scene) -> None:
     assert scene.client.pull_request(scene.name, scene.number).state == "closed"
 
 
+def test_a_branch_is_where_it_is_now(scene: Scene) -> None:
+    other = scene.forge.gitlab.open_merge_request(scene.project, {"x.py": "1\n"}, branch="team/next")
+    assert scene.client.branch_tip(scene.name, "team/next") == other.head_sha
+    assert scene.client.branch_tip(scene.name, "main") == scene.project.branches["main"] != other.head_sha
+    with pytest.raises(ForgeNotFoundError):
+        scene.client.branch_tip(scene.name, "gone")
+
+
 def test_a_fork_is_told(scene: Scene) -> None:
     forked = scene.forge.gitlab.open_merge_request(scene.project, {"x.py": "1\n"}, by="eve", fork=True, branch="t")
     assert scene.client.pull_request(scene.name, forked.iid).is_fork

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from services.accounts.access import SYSTEM
+from services.analyses.service import AnalysisService
+from services.database.base import utc_now
 from services.forges.models import InstallationRow, RepositoryRow
 from services.projects.models import ProjectRow
 from services.settings import Settings
@@ -199,6 +202,76 @@ def test_the_main_line_is_analysed_with_each_push_and_is_what_changes_are_compar
     workplace.work()
     assert workplace.row(pull).base_analysis_id == main.id
     assert [row.purpose for row in workplace.analyses()] == ["main", "proposal"]
+
+
+class TestTheMainLine:
+    """It is where the forge shows it, whichever push tells of it, and whenever."""
+
+    def baseline(self, workplace: Workplace) -> str | None:
+        with workplace.database.reading() as session:
+            return session.scalars(select(ProjectRow.baseline_id)).one()
+
+    def test_a_push_that_comes_late_takes_nothing_back(self, workplace: Workplace) -> None:
+        forge = workplace.forge
+        repository = forge.create_repository("acme/models", {"model.py": module(LOGSIGMOID)})
+        door, forge.webhook_url = forge.webhook_url, None
+        forge.push_to(repository, "main", {"model.py": module(LOGSIGMOID, NORM)})
+        late = next(each for each in reversed(forge.deliveries) if each.event == "push")
+        forge.webhook_url = door
+        newest = forge.push_to(repository, "main", FIXED)
+        workplace.work()
+        (main,) = workplace.analyses()
+        assert (main.source_ref, self.baseline(workplace)) == (newest, main.id)
+        forge.redeliver(late)
+        workplace.work()
+        assert [row.id for row in workplace.analyses()] == [main.id]
+        assert (workplace.deliveries()[-1].outcome, self.baseline(workplace)) == ("ignored", main.id)
+
+    def test_a_push_that_nobody_told_us_of_is_seen_with_the_one_before(self, workplace: Workplace) -> None:
+        forge = workplace.forge
+        repository = forge.create_repository("acme/models", {"model.py": module(LOGSIGMOID)})
+        forge.push_to(repository, "main", {"model.py": module(LOGSIGMOID, NORM)})
+        forge.settle()
+        forge.webhook_url, door = None, forge.webhook_url
+        newest = forge.push_to(repository, "main", FIXED)
+        forge.webhook_url = door
+        workplace.work()
+        assert [row.source_ref for row in workplace.analyses()] == [newest]
+
+    def test_a_commit_that_came_to_nothing_or_comes_back_is_analysed_again(self, workplace: Workplace) -> None:
+        forge = workplace.forge
+        repository = forge.create_repository("acme/models", {"model.py": module(LOGSIGMOID)})
+        first = forge.push_to(repository, "main", {"model.py": module(LOGSIGMOID, NORM)})
+        told = next(each.body for each in reversed(forge.deliveries) if each.event == "push")
+        workplace.control()
+        (cancelled,) = workplace.analyses()
+        AnalysisService(workplace.database, workplace.settings).cancel(SYSTEM, cancelled.id)
+        forge.send("push", told)
+        workplace.work()
+        assert [(row.source_ref, row.status) for row in workplace.analyses()] == [
+            (first, "cancelled"), (first, "finished"),
+        ]  # fmt: skip
+        forge.push_to(repository, "main", FIXED)
+        workplace.work()
+        repository.branches["main"] = first  # pushed by force
+        forge.send("push", told)
+        workplace.work()
+        last = workplace.analyses()[-1]
+        assert (len(workplace.analyses()), last.source_ref, last.status) == (4, first, "finished")
+        assert self.baseline(workplace) == last.id
+
+    def test_an_archived_project_is_not_analysed_any_more(self, workplace: Workplace) -> None:
+        forge = workplace.forge
+        repository = forge.create_repository("acme/models", {"model.py": module(LOGSIGMOID)})
+        forge.push_to(repository, "main", {"model.py": module(LOGSIGMOID, NORM)})
+        workplace.work()
+        with workplace.database.unit_of_work() as uow:
+            uow.session.execute(update(ProjectRow).values(archived_at=utc_now()))
+        forge.push_to(repository, "main", FIXED)
+        workplace.work()
+        assert len(workplace.analyses()) == 1
+        told = next(row for row in reversed(workplace.deliveries()) if row.event == "push")
+        assert (told.outcome, told.reason) == ("ignored", "the project is archived")
 
 
 def test_projects_follow_their_repositories(workplace: Workplace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select, text
 
+from services.analyses.models import AnalysisRow
 from services.database import Database
 from services.forges import repository
 from services.forges.events import InstallationRef, RepositoryRef
@@ -50,3 +51,33 @@ def test_a_task_is_queued_for_a_pull_request_that_somebody_holds(database: Datab
         assert repository.find_pull_request(other.session, place_id, 1) is not None
     with database.reading() as session:
         assert session.scalars(select(ForgeTaskRow.pull_request_id)).all() == [pull_id]
+
+
+def test_a_newer_push_ends_what_the_bot_waits_for_and_nobody_else_does(
+    database: Database, installation_id: str
+) -> None:
+    with database.unit_of_work() as uow:
+        installation = uow.session.get_one(InstallationRow, installation_id)
+        project_id = repository.ensure_repository(uow.session, installation, REF, "acme.models").project_id
+
+    def submitted(by: str = installation_id, *, base: str | None = None, **values: str) -> str:
+        with database.unit_of_work() as uow:
+            purpose = "main" if base is None else "proposal"
+            row = AnalysisRow(
+                project_id=project_id, base_id=base, submitted_by=by, source_kind="git", **{"purpose": purpose} | values
+            )
+            uow.session.add(row)
+            uow.session.flush()
+            return row.id
+
+    overtaken, compared_before, compared_now = submitted(), submitted(), submitted()
+    submitted(base=compared_before, status="finished")
+    submitted(base=compared_now)
+    submitted(status="running")
+    submitted("somebody")
+    submitted(purpose="base")
+    newer = submitted()
+    submitted()
+    with database.reading() as session:
+        found = repository.overtaken_main_analyses(session, project_id, installation_id, newer)
+    assert found == [overtaken, compared_before]

@@ -14,6 +14,7 @@ from services.forges.errors import ForgeNotFoundError, ForgeRejectedError, RateL
 from services.forges.github.graphql import MINIMISE_COMMENT, RESOLVE_THREAD, REVIEW_THREADS, UNRESOLVE_THREAD
 from services.forges.github.models import (
     AppAnswer,
+    Branch,
     CheckRunAnswer,
     CheckRuns,
     CollaboratorPermission,
@@ -110,6 +111,9 @@ class GithubClient:
         # Of the commits between them none is wanted; the least that can be asked for is one.
         answer = self._transport.get(f"{_root(repository)}/compare/{between}", {"per_page": 1})
         return answer.one(Comparison).merge_base_commit.sha
+
+    def branch_tip(self, repository: str, branch: str) -> str:
+        return self._transport.get(f"{_root(repository)}/branches/{quote(branch, safe='')}").one(Branch).commit.sha
 
     def changed_files(self, repository: str, number: int) -> tuple[ChangedFile, ...]:
         files: list[ChangedFile] = []

@@ -13,7 +13,18 @@ from urllib.parse import quote
 
 from services.forges.errors import ForgeNotFoundError, ForgeRejectedError, NotSupportedByForgeError
 from services.forges.gitlab import reading
-from services.forges.gitlab.models import Commit, Diff, DiffRefs, Discussion, Member, MergeRequest, Note, Status, User
+from services.forges.gitlab.models import (
+    Branch,
+    Commit,
+    Diff,
+    DiffRefs,
+    Discussion,
+    Member,
+    MergeRequest,
+    Note,
+    Status,
+    User,
+)
 from services.forges.transport import Transport
 from services.forges.values import (
     ChangedFile,
@@ -83,6 +94,10 @@ class GitlabClient:
     def merge_base(self, repository: str, base: str, head: str) -> str:
         path = f"{_project(repository)}/repository/merge_base"
         return self._transport.get(f"{path}?refs[]={quote(base, safe='')}&refs[]={quote(head, safe='')}").one(Commit).id
+
+    def branch_tip(self, repository: str, branch: str) -> str:
+        path = f"{_project(repository)}/repository/branches/{quote(branch, safe='')}"
+        return self._transport.get(path).one(Branch).commit.id
 
     def changed_files(self, repository: str, number: int) -> tuple[ChangedFile, ...]:
         files: list[ChangedFile] = []

@@ -47,6 +47,10 @@ class Commit(Lenient):
     id: str
 
 
+class Branch(Lenient):
+    commit: Commit
+
+
 class Diff(Lenient):
     old_path: str
     new_path: str
