@@ -329,29 +329,29 @@ def test_a_certificate_of_somebody_else_is_not_spoken_to(
     assert listener.told == []
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://hooks.example/x",
-        "https://hooks.example",
-        "https://hooks.example/",
-        "https://[::1/x",
-        "x",
-        "",
-        "https://user:secret@hooks.example/x",
-        "https://10.0.0.1/x",
-        "https://[::1]/x",
-        "https://2130706433/x",
-        "https://hooks.example/x?y=1",
-        "https://hooks.example/../x",
-        "file:///etc/passwd",
-        "https://hooks.example:99999/x",
-    ],
-)
-def test_addresses_that_are_refused_at_once(hooks: HookService, url: str) -> None:
-    with pytest.raises(HookUrlError) as caught:
-        hooks.create(SYSTEM, "vision", url)
-    assert "secret" not in caught.value.message
+REFUSED = [
+    "http://hooks.example/x",
+    "https://hooks.example",
+    "https://hooks.example/",
+    "https://[::1/x",
+    "x",
+    "",
+    "https://user:secret@hooks.example/x",
+    "https://10.0.0.1/x",
+    "https://[::1]/x",
+    "https://2130706433/x",
+    "https://hooks.example/x?y=1",
+    "https://hooks.example/../x",
+    "file:///etc/passwd",
+    "https://hooks.example:99999/x",
+]
+
+
+def test_addresses_that_are_refused_at_once(hooks: HookService) -> None:
+    for url in REFUSED:
+        with pytest.raises(HookUrlError) as caught:
+            hooks.create(SYSTEM, "vision", url)
+        assert "secret" not in caught.value.message
     assert hooks.list(SYSTEM, "vision") == ()
 
 
