@@ -361,7 +361,7 @@ def ensure_repository(
     """The repository, made with its project if it is new; names and addresses are kept up to date."""
     row = find_repository(session, installation.forge, ref.external_id)
     if row is None:
-        project_id = _ensure_project(session, installation.organisation_id, project_name, ref)
+        project_id = _ensure_project(session, installation, project_name, ref)
         insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
         session.execute(
             insert(RepositoryRow)
@@ -408,29 +408,49 @@ def _rename(session: Session, project: ProjectRow, name: str) -> None:
         project.name = name
 
 
-def _ensure_project(session: Session, organisation: str, name: str, ref: RepositoryRef) -> str:
-    """A project of its own for a repository: one of that name which belongs to another repository is not taken."""
-    taken = session.scalar(
-        select(RepositoryRow.id)
-        .join(ProjectRow, ProjectRow.id == RepositoryRow.project_id)
-        .where(ProjectRow.name == name, RepositoryRow.external_id != ref.external_id)
-    )
-    wanted = name if taken is None else f"{name}.{ref.external_id}"
+def _ensure_project(session: Session, installation: InstallationRow, name: str, ref: RepositoryRef) -> str:
+    """The project of a repository: made, or one that names this repository as its own and that no other one has.
+
+    A project that somebody made for something else is not taken, whatever it is called.
+    """
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
-    session.execute(
-        insert(ProjectRow)
-        .values(
-            id=new_id(),
-            name=wanted,
-            organisation_id=organisation,
-            repository_url=ref.clone_url,
-            default_branch=ref.default_branch,
-            settings={},
-            created_at=utc_now(),
+    for wanted in (name, f"{name}.{ref.external_id}", f"{name}.{new_id()}"):
+        made = session.scalar(
+            insert(ProjectRow)
+            .values(
+                id=new_id(),
+                name=wanted,
+                organisation_id=installation.organisation_id,
+                repository_url=ref.clone_url,
+                default_branch=ref.default_branch,
+                settings={},
+                created_at=utc_now(),
+            )
+            .on_conflict_do_nothing(index_elements=[ProjectRow.name])
+            .returning(ProjectRow.id)
         )
-        .on_conflict_do_nothing(index_elements=[ProjectRow.name])
+        project_id = made or _project_for(session, installation, wanted, ref)
+        if project_id is not None:
+            return project_id
+    raise AssertionError("an id is never taken")
+
+
+def _project_for(session: Session, installation: InstallationRow, name: str, ref: RepositoryRef) -> str | None:
+    """The project of this name, if it is for this repository."""
+    row = session.scalar(select(ProjectRow).where(ProjectRow.name == name))
+    if row is None or row.organisation_id != installation.organisation_id or row.repository_url is None:
+        return None
+    if _bare(row.repository_url) not in {_bare(ref.clone_url), _bare(ref.web_url)}:
+        return None
+    another = session.scalar(
+        select(RepositoryRow.id)
+        .where(
+            RepositoryRow.project_id == row.id,
+            or_(RepositoryRow.forge != installation.forge, RepositoryRow.external_id != ref.external_id),
+        )
+        .limit(1)
     )
-    return session.scalars(select(ProjectRow.id).where(ProjectRow.name == wanted)).one()
+    return row.id if another is None else None
 
 
 def project_settings(session: Session, project_id: str) -> Mapping[str, object]:

@@ -11,6 +11,7 @@ from services.forges import repository
 from services.forges.events import InstallationRef, RepositoryRef
 from services.forges.models import ForgeTaskRow, InstallationRow, PullRequestRow
 from services.forges.queueing import queue_task
+from services.projects.models import ProjectRow
 
 REF = RepositoryRef(
     external_id="5",
@@ -81,3 +82,39 @@ def test_a_newer_push_ends_what_the_bot_waits_for_and_nobody_else_does(
     with database.reading() as session:
         found = repository.overtaken_main_analyses(session, project_id, installation_id, newer)
     assert found == [overtaken, compared_before]
+
+
+def project_of(database: Database, installation_id: str, ref: RepositoryRef = REF) -> str:
+    with database.unit_of_work() as uow:
+        installation = uow.session.get_one(InstallationRow, installation_id)
+        return repository.ensure_repository(uow.session, installation, ref, "acme.models").project_id
+
+
+def test_a_project_that_is_for_the_repository_becomes_its_project(database: Database, installation_id: str) -> None:
+    with database.unit_of_work() as uow:
+        row = ProjectRow(name="acme.models", repository_url="https://github.com/Acme/models/", settings={})
+        uow.session.add(row)
+        uow.session.flush()
+        made_before = row.id
+    assert project_of(database, installation_id) == made_before == project_of(database, installation_id)
+    # Another repository that came to the same name and address has a project of its own.
+    other = project_of(database, installation_id, REF.model_copy(update={"external_id": "6"}))
+    with database.reading() as session:
+        assert session.get_one(ProjectRow, other).name == "acme.models.6"
+
+
+@pytest.mark.parametrize("address", [None, "https://github.com/acme/other.git"])
+def test_a_project_that_somebody_made_for_something_else_is_left_alone(
+    database: Database, installation_id: str, address: str | None
+) -> None:
+    with database.unit_of_work() as uow:
+        uow.session.add_all(
+            ProjectRow(name=name, repository_url=address, default_branch="work", settings={})
+            for name in ("acme.models", "acme.models.5")
+        )
+    project_id = project_of(database, installation_id)
+    with database.reading() as session:
+        rows = session.scalars(select(ProjectRow).order_by(ProjectRow.id)).all()
+    assert [(row.repository_url, row.default_branch) for row in rows[:2]] == [(address, "work")] * 2
+    assert (rows[2].id, rows[2].repository_url) == (project_id, REF.clone_url)
+    assert rows[2].name.startswith("acme.models.")
