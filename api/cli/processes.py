@@ -151,6 +151,8 @@ def _serve_http(settings: Settings, listener: socket.socket) -> None:
         create_app(settings),
         log_level="warning",
         server_header=False,
+        # Whoever signs in is slowed down by address: behind a proxy that isn't trusted, everybody has the same one.
+        forwarded_allow_ips=[str(network) for network in settings.trusted_proxies],
         # The stream of events of a running analysis stays open: it must not hold up the end for longer than this.
         timeout_graceful_shutdown=3,
     )

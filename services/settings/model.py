@@ -124,6 +124,10 @@ class Settings(BaseSettings):
     environment_wall: timedelta = Field(default=timedelta(minutes=10), description="wall clock of building one")
     environment_size: int = Field(default=4 * 2**30, description="bytes of one, with what building it takes")
 
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        default=(IPv4Network("127.0.0.1/32"), IPv6Network("::1/128")),
+        description="proxies in front of the API: what they say of a caller's address is believed",
+    )
     upload_limit: int = Field(default=64 * 2**20, description="bytes of a request body")
     git_hosts: tuple[str, ...] = Field(default=(), description="hosts that may be cloned from; empty: any public host")
     git_trusted_networks: tuple[IPv4Network | IPv6Network, ...] = Field(
