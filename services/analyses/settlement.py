@@ -73,7 +73,14 @@ def end_analysis(session: Session, row: AnalysisRow, status: AnalysisStatus, rea
     if ledger is not None:
         settled = ledger.triaged(settled, ended_well=status in SETTLED_STATUSES)
     update_settlements(session, row.id, settled)
-    gate = evaluate(settled, targets, policy_of(session, row), status=status.value, status_reason=reason)
+    gate = evaluate(
+        settled,
+        targets,
+        policy_of(session, row),
+        status=status.value,
+        status_reason=reason,
+        base_is_missing=base_is_missing(session, row),
+    )
     row.status = status
     row.reason = reason
     row.gate = gate.model_dump(mode="json")
@@ -85,6 +92,12 @@ def end_analysis(session: Session, row: AnalysisRow, status: AnalysisStatus, rea
     queue_hooks(session, row)
     if ledger is not None and status in SETTLED_STATUSES:
         ledger.record(settled, targets)
+
+
+def base_is_missing(session: Session, row: AnalysisRow) -> bool:
+    """Whether there is something to compare with whose own analysis came to nothing: nobody knows what is new then."""
+    base = None if row.base_id is None else session.get(AnalysisRow, row.base_id)
+    return base is not None and base.status not in SETTLED_STATUSES
 
 
 def _base_is_open(session: Session, row: AnalysisRow) -> bool:

@@ -37,20 +37,23 @@ def conclusion(review: Review, selection: Selection | None = None) -> Conclusion
     """What the check comes to: advice is `neutral`; only a gate that failed, and may block, is a `failure`."""
     if review.report.analysis.status == "cancelled":
         return "cancelled"
-    if not review.is_final:  # our own failure must not keep anybody from merging
-        return "neutral"
-    if not review.report.gate.passed:
-        return "failure" if review.blocks else "neutral"
+    if review.fails:
+        return "failure"
+    if not review.is_final or review.base_is_missing or not review.report.gate.passed:
+        return "neutral"  # our own failure must not keep anybody from merging
     return "neutral" if (selection or select(review)).count else "success"
 
 
 def check_output(review: Review, *, annotate: bool = True) -> CheckOutput:
-    """What to write, with all annotations: to be sent in pages of what the forge takes at once."""
+    """What to write, with all annotations: to be sent in pages of what the forge takes at once.
+
+    Without the results of the base there are none: most would be about what was there before.
+    """
     selection = select(review)
     return CheckOutput(
         title=shorten(one_line(headline(review, selection)), LARGEST_TITLE),
         summary=_summary(review, selection),
-        annotations=_annotations(review, selection) if annotate else (),
+        annotations=_annotations(review, selection) if annotate and not review.base_is_missing else (),
     )
 
 
@@ -81,7 +84,11 @@ def _summary(review: Review, selection: Selection) -> str:
     checks = [check_row(review, failing) for failing in selection.checks]
     total = len(findings) + len(checks)
     listed = [
-        *_listed("### New findings", ("severity", "rule", "where", "what"), findings),
+        *_listed(
+            "### Findings" if review.base_is_missing else "### New findings",
+            ("severity", "rule", "where", "what"),
+            findings,
+        ),
         *_listed(
             f"\n### {'Other failing' if findings else 'Failing'} checks: {by_class(selection.checks)}",
             ("class", "check", "where", "why"),

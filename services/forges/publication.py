@@ -117,7 +117,6 @@ class Publication:
     earlier: frozenset[str] = frozenset()
     head_directory: Path | None = None
     base_directory: Path | None = None
-    base_is_missing: bool = False
     threads: tuple[ReviewThread, ...] = ()
     silence: dict[str, str] = field(default_factory=dict)
 

@@ -141,7 +141,6 @@ class Publishing:
         if loaded is not None and publication.analysis is not None and publication.analysis.is_settled:
             publication.review = loaded.review
             publication.head_directory, publication.base_directory = loaded.head, loaded.base
-            publication.base_is_missing = loaded.base_is_missing
         return publication
 
     # ------------------------------------------------------------------------------------------ writing
@@ -183,8 +182,9 @@ class Publishing:
         )
         if publication.known.paused is not None:
             beside = _unsaid((INLINE, SUMMARY), f"paused: {publication.known.paused}")
-        elif publication.base_is_missing:
-            beside = (beside[0], *_unsaid((INLINE, SUMMARY), BASE_IS_MISSING), beside[-1])
+        elif publication.review.base_is_missing:
+            sarif = (SARIF,) if publication.bot.sarif else ()
+            beside = (beside[0], *_unsaid((INLINE, SUMMARY, *sarif), BASE_IS_MISSING))
         return (*check, *beside)
 
     @staticmethod

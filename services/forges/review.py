@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from services.checks.plan import CHECKS
 from services.forges.markdown import link, span
+from services.gates.evaluate import COMPLETE
 from services.gates.policy import GatePolicy, RuleMode
 from services.reports.document import CheckClassName, CheckInfo, FindingInfo, Placed, Report, TargetInfo
 from services.reports.sources import NoSources, Sources, file_region, shown_region
@@ -62,7 +63,9 @@ class Review:
     """An analysis of the head of a pull request, and what it is seen with.
 
     `base_sha` is the commit that it is compared with, None where there was nothing to compare with. `fixed` are the
-    findings of the base that are gone. `blocks`: a failing gate fails the check.
+    findings of the base that are gone. `base_is_missing`: there is a commit to compare with, and its analysis came to
+    nothing; then nobody knows what is new, though the report has to call everything so. `blocks`: a failing gate fails
+    the check.
     """
 
     report: Report
@@ -72,11 +75,19 @@ class Review:
     sources: Sources = field(default_factory=NoSources)
     fixed: Sequence[FindingInfo] = ()
     blocks: bool = False
+    base_is_missing: bool = False
 
     @property
     def is_final(self) -> bool:
         """Whether something came of the analysis that can be told."""
         return self.report.analysis.status in {"finished", "partial"}
+
+    @property
+    def fails(self) -> bool:
+        """Whether the gate fails the check: for what the change brings, never for what we could not do ourselves."""
+        failed = {condition.name for condition in self.report.gate.conditions if not condition.passed}
+        only_cut_short = self.report.analysis.status == "partial" and failed == {COMPLETE}
+        return self.is_final and self.blocks and not (self.report.gate.passed or self.base_is_missing or only_cut_short)
 
 
 @dataclass(frozen=True, slots=True)

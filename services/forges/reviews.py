@@ -25,16 +25,11 @@ from services.snapshots.errors import SnapshotNotFoundError
 
 @dataclass(frozen=True, slots=True)
 class LoadedReview:
-    """A review, and the directories of what was analysed; None where it is not kept any more.
-
-    `base_is_missing`: there is a commit to compare with, and its analysis came to nothing. Then nobody knows what is
-    new, though the report has to call everything so.
-    """
+    """A review, and the directories of what was analysed; None where it is not kept any more."""
 
     review: Review
     head: Path | None
     base: Path | None
-    base_is_missing: bool
 
 
 class Reviews:
@@ -73,9 +68,10 @@ class Reviews:
             sources=NoSources() if head_directory is None else DirectorySources(head_directory),
             fixed=() if base is None else compare(base, report).fixed,
             blocks=blocks,
+            base_is_missing=base is None and base_sha is not None,
         )
         base_directory = None if base is None else self._directory(base)
-        return LoadedReview(review, head_directory, base_directory, base is None and base_sha is not None)
+        return LoadedReview(review, head_directory, base_directory)
 
     def _report(self, analysis_id: str | None) -> Report | None:
         if analysis_id is None:

@@ -34,6 +34,8 @@ def headline(review: Review, selection: Selection) -> str:
     if not review.is_final:
         return "The analysis could not be finished"
     partly = " (not everything could be run)" if status == "partial" else ""
+    if review.base_is_missing:
+        return f"What is new is not known: the base could not be analysed{partly}"
     if not selection.count:
         notes = f", {counted(len(selection.notes), 'note')}" if selection.notes else ""
         return f"No new findings{notes}{partly}"
@@ -50,7 +52,12 @@ def headline(review: Review, selection: Selection) -> str:
 def gate_lines(review: Review, *, only_failed: bool = False) -> str:
     """The conditions of the gate, each with what decided it."""
     gate = review.report.gate
-    advice = "" if review.blocks or gate.passed else " It only advises: this project lets no gate block."
+    advice = ""
+    if not (gate.passed or review.fails):
+        blocks_not = (
+            "what Gradproof could not do blocks nothing" if review.blocks else "this project lets no gate block"
+        )
+        advice = f" It only advises: {blocks_not}."
     lines = [f"**The gate {'passed' if gate.passed else 'failed'}.**{advice}"]
     conditions = [
         f"- {'✓' if condition.passed else '✗'} {plain(condition.name)}: {plain(condition.explanation)}"
@@ -115,6 +122,8 @@ def by_class(failing: Sequence[FailingCheck]) -> str:
 def compared(review: Review) -> str:
     """Which commit this is about, and what it is compared with."""
     head = f"As of {review.links.of_commit(review.links.head_sha)}"
+    if review.base_is_missing:
+        return f"{head}, compared with nothing: the commit that the change branched off from could not be analysed."
     if review.base_sha is None:
         return f"{head}, compared with nothing: everything counts as new."
     return f"{head}, compared with {review.links.of_commit(review.base_sha)}."

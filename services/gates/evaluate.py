@@ -3,7 +3,8 @@
 Only new, open findings whose rule may block count; a finding that was executed and held (`not_reproduced`) does not.
 Notes never fail a gate, nor do checks that did not come to a verdict: those are named, so that nobody takes silence
 for a pass. Where there is a base, only checks that fail because of the change count (`services.gates.classes`), and
-findings that rest on other failures alone count as if nothing had been run. Pure.
+findings that rest on other failures alone count as if nothing had been run. Where the base came to nothing, nobody
+knows which findings are new: only those that a check shows which passes on the base count. Pure.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _UNDECIDED: dict[CheckVerdict, str] = {
     "skipped": "skipped",
 }
 _DECIDED_ELSEWHERE = frozenset({"accepted", "false_positive"})
+COMPLETE = "analysis complete"
 
 
 def evaluate(
@@ -35,10 +37,14 @@ def evaluate(
     *,
     status: AnalysisStatus = "finished",
     status_reason: str | None = None,
+    base_is_missing: bool = False,
 ) -> Gate:
-    """The gate of one analysis. `status` is how the analysis ended, `status_reason` why it is not `finished`."""
+    """The gate of one analysis. `status` is how the analysis ended, `status_reason` why it is not `finished`.
+
+    `base_is_missing`: there is something to compare with, and its own analysis came to nothing.
+    """
     conditions = []
-    judged = _Judged(targets, policy)
+    judged = _Judged(targets, policy, base_is_missing=base_is_missing)
     if policy.no_failing_check:
         conditions.append(_no_failing_check(targets, _excused(findings, judged)))
     if policy.no_new_error:
@@ -53,8 +59,9 @@ def evaluate(
 class _Judged:
     """Which findings count, and how grave they are, by the policy and by what is known of the failing checks."""
 
-    def __init__(self, targets: Sequence[TargetResult], policy: GatePolicy) -> None:
+    def __init__(self, targets: Sequence[TargetResult], policy: GatePolicy, *, base_is_missing: bool) -> None:
         self._policy = policy
+        self.base_is_missing = base_is_missing
         failing = [
             ((target.declaration.name, check.check, check.device), check)
             for target in targets
@@ -62,12 +69,13 @@ class _Judged:
             if check.verdict == "fail"
         ]
         self._not_to_blame = frozenset(key for key, check in failing if not check.may_block)
+        self._new_failures = frozenset(key for key, check in failing if check.baseline_class == "new")
         self.compared = any(check.baseline_class is not None for _, check in failing)
 
     def counts(self, settled: SettledFinding) -> bool:
         """Whether the finding can fail the gate, if it is grave enough."""
         return (
-            settled.is_new
+            self._is_new(settled)
             and settled.triage not in _DECIDED_ELSEWHERE
             and settled.settlement.verdict != "not_reproduced"
             and self._policy.mode(settled.finding.rule, settled.finding.name) is RuleMode.BLOCK
@@ -77,6 +85,11 @@ class _Judged:
     def severity(self, settled: SettledFinding) -> Severity:
         """That of the rule where only failures confirm it that the change has not brought about."""
         return settled.finding.severity if self._rests_on_others(settled) else settled.severity
+
+    def _is_new(self, settled: SettledFinding) -> bool:
+        if not self.base_is_missing:
+            return settled.is_new
+        return settled.is_new and any(key in self._new_failures for key in checks_of(settled))
 
     def _rests_on_others(self, settled: SettledFinding) -> bool:
         if not self._not_to_blame or settled.settlement.verdict != "confirmed":
@@ -143,7 +156,12 @@ def _no_new(severity: Severity, findings: Sequence[SettledFinding], judged: _Jud
     others = len(of_severity) - len(counting)
     why = "not reproduced, not brought about by the change" if judged.compared else "not reproduced"
     tail = f" ({others} more do not count: known, decided, {why} or not blocking)" if others else ""
-    explanation = f"{len(counting)} new: {_some(places)}{tail}" if counting else f"no new {severity.value}{tail}"
+    if counting:
+        explanation = f"{len(counting)} new: {_some(places)}{tail}"
+    elif others and judged.base_is_missing:
+        explanation = f"nobody knows which of {others} are new: the base was not analysed to its end"
+    else:
+        explanation = f"no new {severity.value}{tail}"
     return GateCondition(name=f"no new {severity.value}", passed=not counting, explanation=explanation)
 
 
@@ -160,7 +178,7 @@ def _complete(status: AnalysisStatus, reason: str | None, targets: Sequence[Targ
     explanation = _done(targets) if complete else f"the analysis is {status}"
     if not complete and reason:
         explanation += f": {reason}"
-    return GateCondition(name="analysis complete", passed=complete, explanation=explanation)
+    return GateCondition(name=COMPLETE, passed=complete, explanation=explanation)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject
 from services.analyses.models import SETTLED_STATUSES
-from services.analyses.settlement import policy_of
+from services.analyses.settlement import base_is_missing, policy_of
 from services.analyses.totals import count_totals
 from services.checks.pages_repository import verdicts_of
 from services.database.base import utc_now
@@ -49,6 +49,7 @@ def spread(session: Session, project_id: str, fingerprints: Collection[str], sta
             policy_of(session, row),
             status=row.status,  # type: ignore[arg-type]
             status_reason=row.reason,
+            base_is_missing=base_is_missing(session, row),
         )
         row.totals = count_totals(session, row.id).stored()
         queue_publishing(session, row)

@@ -271,10 +271,18 @@ def test_without_a_base_nobody_is_told_that_everything_is_new(workplace: Workpla
     broken = {"model.py": module(LOGSIGMOID, NORM), "gradproof.toml": "nonsense = 1\n"}
     repository = forge.create_repository("acme/models", broken)
     pull = forge.open_pull_request(repository, {"gradproof.toml": ""}, by="ada")
+    workplace.control()
+    workplace.configure(blocks=True, sarif=True)
     workplace.work()
+    (run,) = forge.check_runs(pull)
+    assert (run.conclusion, run.annotations) == ("neutral", [])
+    assert "could not be analysed" in (run.title or "")
+    head = workplace.analyses()[-1]
+    assert head.gate is not None
+    assert "nobody knows which of" in str(head.gate["conditions"])
     assert [row.status for row in workplace.analyses()] == ["failed", "finished"]
     assert forge.writes().keys() == {"check_run.create", "check_run.update"}
-    assert set(workplace.row(pull).silence) == {"inline", "summary"}
+    assert set(workplace.row(pull).silence) == {"inline", "summary", "sarif"}
     assert "could not be analysed" in workplace.row(pull).silence["summary"]
 
 

@@ -11,7 +11,7 @@ from services.forges.check_output import actions, check_output, check_outputs, c
 from services.forges.markdown import size
 from services.forges.review import select
 from services.gates import GatePolicy
-from services.reports.document import Report
+from services.reports.document import GateCondition, Report
 from tests.forges.reviews import GITLAB, changed, clean, found, many, review, silent, without_gate
 from tests.reports.samples import hostile_report, report_of, target, wrong_gradient
 from tests.reports.test_markdown import outside_code
@@ -35,6 +35,36 @@ from tests.reports.test_markdown import outside_code
 )
 def test_what_it_comes_to(report: Report, blocks: bool, expected: str) -> None:
     assert conclusion(review(report, blocks=blocks)) == expected
+
+
+def cut_short(report: Report, *failed: str) -> Report:
+    """The same where not everything could be run, and these conditions of the gate failed."""
+    names = ("no check fails", "no new error", "no new warning", "analysis complete")
+    conditions = [GateCondition(name=name, passed=name not in failed, explanation="because") for name in names]
+    gate = report.gate.model_copy(update={"passed": not failed, "conditions": conditions})
+    analysis = report.analysis.model_copy(update={"status": "partial", "reason": "2 of 9 runs could not be made"})
+    return report.model_copy(update={"gate": gate, "analysis": analysis})
+
+
+def test_what_we_could_not_run_ourselves_fails_no_check() -> None:
+    ours = review(cut_short(clean(), "analysis complete"), blocks=True)
+    assert conclusion(ours) == "neutral"
+    assert "What Gradproof could not do blocks nothing".lower() in check_output(ours).summary.lower()
+    theirs = review(cut_short(found(), "no new error", "analysis complete"), blocks=True)
+    assert conclusion(theirs) == "failure"
+    assert "only advises" not in check_output(theirs).summary
+
+
+def test_without_results_of_the_base_the_check_neither_fails_nor_annotates() -> None:
+    unknown = review(blocks=True, base_sha=None, base_is_missing=True)
+    assert conclusion(unknown) == "neutral"
+    assert conclusion(review(clean(), blocks=True, base_sha=None, base_is_missing=True)) == "neutral"
+    output = check_output(unknown)
+    assert output.annotations == ()
+    assert output.title == "What is new is not known: the base could not be analysed"
+    assert "new finding" not in output.summary.lower()
+    assert "everything counts as new" not in output.summary
+    assert "branched off from could not be analysed" in output.summary
 
 
 def test_a_check_says_what_is_new_where_it_is_and_what_was_shown() -> None:

@@ -141,6 +141,27 @@ def test_a_condition_that_is_switched_off_is_not_in_the_gate() -> None:
     assert [condition.name for condition in gate.conditions] == ["analysis complete"]
 
 
+def test_where_the_base_came_to_nothing_no_finding_counts_as_new() -> None:
+    warning = SettledFinding(finding(), Settlement("not_exercised", ""))
+    findings = [settled(), warning]
+    assert not evaluate(findings, [], GatePolicy()).passed
+    gate = evaluate(findings, [], GatePolicy(), base_is_missing=True)
+    assert gate.passed
+    explanation = condition(gate, "no new error").explanation
+    assert explanation == "nobody knows which of 1 are new: the base was not analysed to its end"
+    assert condition(evaluate([], [], GatePolicy(), base_is_missing=True), "no new error").explanation == "no new error"
+
+
+@pytest.mark.parametrize(("kind", "passed"), [("new", False), ("not_comparable", True)])
+def test_what_a_check_shows_that_the_base_passed_is_new_whatever_became_of_the_base(kind: str, passed: bool) -> None:
+    evidence = {"target": "pkg.a:Square", "check": "gradcheck", "device": "cpu"}
+    shown = SettledFinding(arity(), Settlement("confirmed", "", evidence={"checks": [evidence]}))
+    gate = evaluate([shown], [compared(kind)], GatePolicy(), base_is_missing=True)
+    assert gate.passed is passed
+    assert condition(gate, "no new error").passed is passed
+    assert condition(gate, "no check fails").passed is passed
+
+
 def compared(kind: str) -> TargetResult:
     """A target whose gradcheck fails, and is this, seen from the base."""
     return target(checks=(failing(baseline_class=kind), check(check="nan_gradient")))
