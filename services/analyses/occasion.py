@@ -12,7 +12,7 @@ from services.analyses.models import Purpose
 class Occasion:
     """Why an analysis is made: of which line, for which pull request.
 
-    Without a purpose, one that is compared with a base is of a proposal, and any other of the main line.
+    Without a purpose, `purposes` says what the analysis is of.
     """
 
     purpose: Purpose | None = None

@@ -61,6 +61,14 @@ def newest(
     return session.scalars(statement).all()
 
 
+def statuses_of_newer(session: Session, row: AnalysisRow) -> frozenset[str]:
+    """The statuses of what was submitted to the same project after this, for the same purpose."""
+    newer = select(AnalysisRow.status).where(
+        AnalysisRow.project_id == row.project_id, AnalysisRow.purpose == row.purpose, AnalysisRow.id > row.id
+    )
+    return frozenset(session.scalars(newer.distinct()))
+
+
 def totals(session: Session) -> dict[str, int]:
     """How many analyses there are by status."""
     rows = session.execute(select(AnalysisRow.status, func.count()).group_by(AnalysisRow.status))

@@ -29,9 +29,10 @@ from services.analyses.model import (
     Stage,
     Submitted,
 )
-from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus, Purpose
+from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
 from services.analyses.occasion import NO_OCCASION, Occasion
 from services.analyses.planning import plan_info
+from services.analyses.purposes import purpose_of_rerun, purpose_of_submission
 from services.analyses.queueing import checks_of, static_job
 from services.analyses.rows import gate_of, imports_of, info_of, origin_of, source_of, tool_of
 from services.analyses.settlement import end_analysis, policy_of
@@ -46,7 +47,7 @@ from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE
 from services.jobs.models import OPEN_STATES, JobKind, JobRow, JobState
 from services.limits import require_room
 from services.projects.errors import ProjectNotFoundError
-from services.projects.filing import named_project, project_for_submission
+from services.projects.filing import named_project, project_for_submission, require_open
 from services.projects.repository import project_name
 from services.reports.build import build_report
 from services.reports.document import (
@@ -121,7 +122,7 @@ class AnalysisService:
                     base_id=base,
                     project_id=project_id,
                     options=options.model_dump(mode="json"),
-                    purpose=occasion.purpose or (Purpose.MAIN if base is None else Purpose.PROPOSAL),
+                    purpose=occasion.purpose or purpose_of_submission(uow.session, project_id, source, base),
                     branch=occasion.branch,
                     pull_request_id=occasion.pull_request_id,
                 )
@@ -140,11 +141,13 @@ class AnalysisService:
     def rerun(self, subject: Subject, analysis_id: str) -> Submitted:
         """A new analysis of the same source with the same options; a git source that was never fetched is fetched.
 
-        Nothing is reused: who asks for it wants to see it run. Raises `AnalysisNotFoundError`,
-        `PermissionDeniedError`.
+        Nothing is reused: who asks for it wants to see it run. One of the main line that a newer one has overtaken
+        decides nothing in the project. Raises `AnalysisNotFoundError`, `PermissionDeniedError`, or
+        `ProjectArchivedError`.
         """
         with self._database.unit_of_work() as uow:
             old = self._found(uow.session, subject, analysis_id, Permission.SUBMIT)
+            require_open(uow.session, old.project_id)
             source: Snapshot | GitSource
             if old.snapshot_digest is not None:
                 snapshot = find_snapshot(uow.session, old.snapshot_digest)
@@ -158,7 +161,7 @@ class AnalysisService:
                 base_id=old.base_id,
                 project_id=old.project_id,
                 options=options.model_dump(mode="json"),
-                purpose=old.purpose,
+                purpose=purpose_of_rerun(uow.session, old),
                 branch=old.branch,
                 pull_request_id=old.pull_request_id,
             )

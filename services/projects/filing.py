@@ -50,6 +50,7 @@ def project_for_submission(session: Session, subject: Subject, name: str | None)
     Raises `ProjectNotFoundError`, `PermissionDeniedError`, `ProjectArchivedError`.
     """
     if name is None:
+        require_open(session, subject.project_id)
         return subject.project_id
     try:
         row = named_project(session, subject, name, Permission.SUBMIT)
@@ -58,9 +59,15 @@ def project_for_submission(session: Session, subject: Subject, name: str | None)
         if repository.project_exists(session, full_name):
             raise
         return repository.ensure_project(session, full_name, organisation_id)
-    if row.archived_at is not None:
-        raise ProjectArchivedError(f"project {row.name!r} is archived: it takes no new analyses", project=row.name)
+    require_open(session, row.id)
     return row.id
+
+
+def require_open(session: Session, project_id: str | None) -> None:
+    """Raises `ProjectArchivedError` if this is a project that takes no new analyses."""
+    archived = None if project_id is None else repository.archived_name(session, project_id)
+    if archived is not None:
+        raise ProjectArchivedError(f"project {archived!r} is archived: it takes no new analyses", project=archived)
 
 
 def place_of_new(session: Session, subject: Subject, name: str, permission: Permission) -> tuple[str, str]:

@@ -31,6 +31,21 @@ def project_name(session: Session, project_id: str) -> str | None:
     return session.scalar(select(ProjectRow.name).where(ProjectRow.id == project_id))
 
 
+def archived_name(session: Session, project_id: str) -> str | None:
+    """The name of a project that is archived; None if it is not."""
+    return session.scalar(
+        select(ProjectRow.name).where(ProjectRow.id == project_id, ProjectRow.archived_at.is_not(None))
+    )
+
+
+def main_line_of(session: Session, project_id: str) -> tuple[str | None, str | None]:
+    """The default branch of a project and the analysis that changes are compared with, as far as there are any."""
+    row = session.execute(
+        select(ProjectRow.default_branch, ProjectRow.baseline_id).where(ProjectRow.id == project_id)
+    ).one()
+    return row.default_branch, row.baseline_id
+
+
 def project_exists(session: Session, name: str) -> bool:
     """Whether the full name is taken, whoever asks."""
     return session.scalar(select(ProjectRow.id).where(ProjectRow.name == name)) is not None

@@ -30,6 +30,7 @@ from services.accounts.models import ApiTokenRow, AuditEventRow
 from services.accounts.organisations import OrganisationService
 from services.accounts.users import UserService
 from services.analyses.errors import AnalysisNotFoundError
+from services.analyses.models import AnalysisRow
 from services.analyses.service import AnalysisService
 from services.database import Database
 from services.projects.errors import (
@@ -227,16 +228,28 @@ def test_a_maintainer_changes_a_project_and_others_do_not(projects: ProjectServi
 
 
 def test_an_archived_project_takes_no_analyses_and_is_listed_apart(
-    projects: ProjectService, analyses: AnalysisService
+    projects: ProjectService, analyses: AnalysisService, database: Database
 ) -> None:
     projects.create(SYSTEM, "vision")
+    before = analyses.submit(SYSTEM, SNAPSHOT, project="vision").analysis_id
     projects.update(SYSTEM, "vision", archived=True)
-    with pytest.raises(ProjectArchivedError):
-        analyses.submit(SYSTEM, SNAPSHOT, project="vision")
+    with database.reading() as session:
+        project_id = session.get_one(AnalysisRow, before).project_id
+    of_the_project = Subject("token", "t", "ci", EVERYTHING, project_id=project_id)
+    for refused in (
+        lambda: analyses.submit(SYSTEM, SNAPSHOT, project="vision"),
+        lambda: analyses.submit(of_the_project, SNAPSHOT),
+        lambda: analyses.rerun(of_the_project, before),
+        lambda: analyses.rerun(SYSTEM, before),
+    ):
+        with pytest.raises(ProjectArchivedError):
+            refused()
+    assert len(analyses.list(SYSTEM).items) == 1
     assert projects.list(SYSTEM).items == ()
     assert [view.name for view in projects.list(SYSTEM, archived=True).items] == ["vision"]
     projects.update(SYSTEM, "vision", archived=False)
     assert analyses.submit(SYSTEM, SNAPSHOT, project="vision").created
+    assert analyses.rerun(of_the_project, before).created
 
 
 def test_a_role_in_one_project_is_for_that_project(

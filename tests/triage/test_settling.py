@@ -6,13 +6,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, update
 
 from analyzer.findings import StaticAnalysis
 from services.accounts.access import SYSTEM
-from services.analyses.model import AnalysisOptions, StaticOutcome
-from services.analyses.models import Purpose
+from services.analyses.model import AnalysisOptions, GitSource, StaticOutcome
+from services.analyses.models import AnalysisRow, Purpose
 from services.database.base import utc_now
+from services.projects.models import ProjectRow
 from services.projects.repository import find_readable
 from services.triage.model import FindingFilter
 from services.triage.models import ProjectFindingRow
@@ -94,6 +95,57 @@ def test_a_base_and_an_overtaken_analysis_change_no_state(line: Line) -> None:
         project = find_readable(session, SYSTEM, "vision")
         assert project is not None
         assert project.baseline_id == newer
+
+
+def stands(line: Line, analysis_id: str) -> tuple[str, bool]:
+    """The purpose of an analysis, and whether changes are compared with it."""
+    with line.bench.database.reading() as session:
+        project = find_readable(session, SYSTEM, "vision")
+        assert project is not None
+        return session.get_one(AnalysisRow, analysis_id).purpose, project.baseline_id == analysis_id
+
+
+def test_an_old_analysis_that_is_run_again_takes_nothing_back(line: Line) -> None:
+    first, second = line.analysed(1, 2), line.analysed(2)
+    again = line.bench.analyses.rerun(first).analysis_id
+    line.settle((1, 2, 3))
+    assert stands(line, again) == ("base", False)
+    assert stands(line, second) == ("main", True)
+    assert line.states() == {1: ("fixed", False), 2: ("open", True), 3: ("open", False)}
+    # The present one decides when it is run again, whatever else failed meanwhile.
+    line.bench.analyses.cancel(line.submit())
+    present = line.bench.analyses.rerun(second).analysis_id
+    line.settle((1, 2))
+    assert stands(line, present) == ("main", True)
+    assert line.states()[1] == ("regressed", True)
+    newer = line.submit()
+    overtaken = line.bench.analyses.rerun(present).analysis_id
+    line.settle((4,))
+    line.settle((1, 2))
+    assert (stands(line, newer), stands(line, overtaken)) == (("main", True), ("base", False))
+    # One that came to nothing is made up for.
+    failed = line.submit()
+    line.bench.analyses.cancel(failed)
+    made_up_for = line.bench.analyses.rerun(failed).analysis_id
+    line.settle((5,))
+    assert stands(line, made_up_for) == ("main", True)
+    proposal = line.submit(base=first)
+    line.settle(())
+    assert stands(line, line.bench.analyses.rerun(proposal).analysis_id) == ("proposal", False)
+
+
+def test_another_branch_is_not_the_main_line(line: Line) -> None:
+    address = "https://github.com/example/vision"
+
+    def purpose(ref: str | None) -> str:
+        submitted = line.bench.analyses.submit(GitSource(address, ref), project="vision")
+        return stands(line, submitted.analysis_id)[0]
+
+    assert purpose("work") == "main"  # nobody knows which branch is the main one
+    with line.bench.database.unit_of_work() as uow:
+        uow.session.execute(update(ProjectRow).values(default_branch="trunk"))
+    refs = ("trunk", "refs/heads/trunk", "HEAD", None, "work", "v1.0", "c" * 40)
+    assert [purpose(ref) for ref in refs] == ["main"] * 4 + ["proposal"] * 3
 
 
 @pytest.mark.parametrize(
