@@ -27,7 +27,9 @@ UNWANTED: Final = "the project wants no comments at lines"
 
 
 def write_threads(publication: Publication) -> None:
-    """Look at the conversations there are, and resolve ours whose finding is gone.
+    """Look at the conversations there are: resolve ours whose finding is gone, open those whose finding is there again.
+
+    Where nobody could look for a finding, its conversation stays as it is.
 
     Raises `StaleHeadError`, `ForgeError`, `LeaseLostError`.
     """
@@ -41,13 +43,14 @@ def write_threads(publication: Publication) -> None:
         if fingerprint not in known:
             known[fingerprint] = _keep(publication, fingerprint, thread, OPEN)
     over = gone(review, ours)
+    there = frozenset() if review.base_is_missing else {finding.fingerprint for finding in select(review).findings}
     for fingerprint, state in known.items():
         if fingerprint not in ours:
             continue
         thread = ours[fingerprint]
         if fingerprint in over and state == OPEN:
             _keep(publication, fingerprint, thread, _resolved(publication, thread))
-        elif fingerprint not in over and state == RESOLVED and thread.is_resolved and not thread.has_reply:
+        elif fingerprint in there and state == RESOLVED and thread.is_resolved and not thread.has_reply:
             publication.require_present_head()
             publication.client.unresolve_thread(
                 publication.place.full_name, publication.place.number, thread.identifier

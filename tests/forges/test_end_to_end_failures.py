@@ -189,6 +189,18 @@ def test_a_finding_that_comes_back_opens_its_conversation_again(workplace: Workp
     assert len(forge.threads(pull)) == 2
 
 
+def test_a_conversation_is_not_opened_again_where_nobody_could_look(workplace: Workplace) -> None:
+    forge = workplace.forge
+    pull = published(workplace)
+    forge.push(pull, FIXED)
+    workplace.work()
+    before = forge.writes()
+    forge.push(pull, {"model.py": "def (\n"})  # nothing is found in it, for it can't be read
+    workplace.work()
+    assert "thread.unresolve" not in since(forge, before)
+    assert {row.state for row in workplace.threads()} == {"resolved"}
+
+
 def test_what_a_person_resolved_stays_resolved(workplace: Workplace) -> None:
     forge = workplace.forge
     pull = published(workplace)
