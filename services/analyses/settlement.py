@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from services.analyses.comparing import comparand_of
-from services.analyses.models import OPEN_STATUSES, SETTLED_STATUSES, AnalysisRow, AnalysisStatus
+from services.analyses.models import OPEN_STATUSES, SETTLED_STATUSES, AnalysisRow, AnalysisStatus, Purpose
 from services.analyses.totals import count_totals
 from services.checks.repository import load_targets, record_classes
 from services.database.base import utc_now
@@ -39,9 +39,24 @@ POLICY: TypeAdapter[GatePolicy] = TypeAdapter(GatePolicy)
 
 def policy_of(session: Session, row: AnalysisRow) -> GatePolicy:
     """The policy in force: the project's, over what the repository says, which is nothing before it was read."""
-    stored = (row.configuration or {}).get("policy")
-    policy = GatePolicy() if stored is None else POLICY.validate_python(stored)
+    policy = judging_policy(session, row) or _stored_policy(row) or GatePolicy()
     return effective_policy(policy, settings_of(session, row.project_id))
+
+
+def judging_policy(session: Session, row: AnalysisRow) -> GatePolicy | None:
+    """What the repository says on the base of a proposal, whose own file is a part of what is judged.
+
+    None for anything else, and where the base was not read (yet): then its own file has to do.
+    """
+    if row.purpose != Purpose.PROPOSAL or row.base_id is None:
+        return None
+    base = session.get(AnalysisRow, row.base_id)
+    return None if base is None else _stored_policy(base)
+
+
+def _stored_policy(row: AnalysisRow) -> GatePolicy | None:
+    stored = (row.configuration or {}).get("policy")
+    return None if stored is None else POLICY.validate_python(stored)
 
 
 def settle_if_done(session: Session, row: AnalysisRow) -> bool:

@@ -20,7 +20,7 @@ from services.analyses.models import AnalysisRow, Purpose
 from services.analyses.planning import run_order
 from services.analyses.queueing import queue_examples, queue_probes, static_job
 from services.analyses.reusing import reuse_examples, reuse_results
-from services.analyses.settlement import POLICY, settle_if_done
+from services.analyses.settlement import POLICY, judging_policy, settle_if_done
 from services.checks import repository as checks
 from services.checks.plan import BUDGET_SPENT
 from services.checks.repository import TargetPlan
@@ -41,7 +41,7 @@ from services.reuse.keys import Circumstances, Surroundings, content_key, exampl
 from services.reuse.origins import Origin, origin_of_analysis
 from services.settings import Settings
 from services.snapshots.repository import record_snapshot
-from services.triage.policy import effective_policy, project_modes
+from services.triage.policy import effective_policy, proposal_modes
 from services.triage.repository import settings_of
 
 _ENDED_EARLY = {"crashed": JobState.CRASHED, "timed out": JobState.TIMED_OUT, "out of memory": JobState.CRASHED}
@@ -114,7 +114,7 @@ class WorkResults:
             return StaticWork(
                 row.snapshot_digest,
                 AnalysisOptions.model_validate(row.options).model_copy(
-                    update={"modes": project_modes(settings_of(session, row.project_id))}
+                    update={"modes": proposal_modes(judging_policy(session, row), settings_of(session, row.project_id))}
                 ),
                 None if base is None else base.snapshot_digest,
             )
@@ -177,7 +177,8 @@ class WorkResults:
         """
         with self._ending(claim) as (uow, row):
             options = AnalysisOptions.model_validate(row.options)
-            policy = effective_policy(outcome.policy, settings_of(uow.session, row.project_id))
+            own = judging_policy(uow.session, row) or outcome.policy
+            policy = effective_policy(own, settings_of(uow.session, row.project_id))
             found = retain(outcome.analysis.findings, policy)
             store_findings(uow.session, row.id, settle(found, ()))
             store_suppressions(uow.session, row.id, outcome.analysis.suppressed)

@@ -1,7 +1,8 @@
 """The policy in force: what a project has set for itself, over what the submitted repository says. Pure.
 
 A change that is proposed can edit `[tool.gradproof]` as it can edit any file. It must not be able to switch off what
-judges it: where the project says something, the repository is not asked.
+judges it: where the project says something, the repository is not asked, and where it says nothing, the commit that the
+change is compared with is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ def project_modes(settings: ProjectSettings) -> dict[str, RuleMode]:
         if check in settings.modes:
             decided[check] = settings.modes[check]
     return decided
+
+
+def proposal_modes(judging: GatePolicy | None, settings: ProjectSettings) -> dict[str, RuleMode]:
+    """By id, the mode of each rule that goes before what a submitted repository says itself, when it is read.
+
+    `judging` is what is said on the base of a proposal (None: nothing is known of one): then all rules are decided.
+    """
+    decided = {} if judging is None else {rule.id: judging.mode(rule.id, rule.name) for rule in all_rules()}
+    return decided | project_modes(settings)
 
 
 def effective_policy(policy: GatePolicy, settings: ProjectSettings) -> GatePolicy:

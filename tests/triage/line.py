@@ -11,6 +11,8 @@ from services.analyses.models import Purpose
 from services.analyses.occasion import Occasion
 from services.analyses.results import ResultService
 from services.configuration import Configuration
+from services.gates import GatePolicy
+from services.jobs.model import Claim
 from services.reports.document import CheckInfo
 from services.triage.inbox import Inbox
 from services.triage.model import ProjectFinding
@@ -45,9 +47,12 @@ class Line:
         suppressed: tuple[int, ...] = (),
         reading: object = READING,
         torch: str = "2.13.0+cpu",
+        policy: GatePolicy | None = None,
+        claim: Claim | None = None,
     ) -> None:
-        """The next analysis finds these, and its one target has these results, if any."""
-        (claim,) = self.bench.claim()
+        """The next analysis, or the one that was claimed, finds these, and its one target has these results, if any."""
+        if claim is None:
+            (claim,) = self.bench.claim()
         outcome = StaticOutcome(
             StaticAnalysis(
                 tuple(finding(number, line=3 + number, settled_by=()) for number in numbers),
@@ -57,6 +62,7 @@ class Line:
                 lines=100,
             ),
             reading=reading,  # type: ignore[arg-type]
+            policy=policy or GatePolicy(),
         )
         self.bench.results.read(claim, outcome)
         if results:

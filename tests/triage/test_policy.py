@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from services.analyses.model import AnalysisOptions
+from services.analyses.models import AnalysisRow
 from services.analyses.reading import read_snapshot
 from services.gates import GatePolicy, RuleMode
 from services.projects.settings import ProjectSettings, read_project_settings
 from services.triage.policy import effective_policy, project_modes
+from tests.triage.line import Line
 
 DIVIDES = "import torch\n\n\nclass Norm(torch.nn.Module):\n    def forward(self, x):\n        return x / x.norm()\n"
 
@@ -55,3 +57,33 @@ def test_a_change_can_not_switch_a_rule_off_that_the_project_asks_for(tmp_path: 
     assert read_snapshot(tmp_path, AnalysisOptions()).analysis.findings == ()
     asked = AnalysisOptions(modes=dict.fromkeys(found, RuleMode.BLOCK))
     assert {finding.rule for finding in read_snapshot(tmp_path, asked).analysis.findings} == found
+
+
+LENIENT = GatePolicy(no_new_error=False, no_new_warning=False, modes={"GP": RuleMode.OFF})
+
+
+def test_a_change_is_judged_by_what_its_base_says(line: Line) -> None:
+    base = line.analysed()
+    proposal = line.submit(base=base)
+    (claim,) = line.bench.claim()
+    work = line.bench.results.static_work(claim)
+    assert set(work.options.modes.values()) == {RuleMode.BLOCK}  # whatever its own file says, nothing is left out
+    line.settle((1,), policy=LENIENT, claim=claim)
+    report = line.bench.analyses.report(proposal)
+    assert [finding.fingerprint for finding in report.findings] == ["fingerprint-1"]
+    assert not report.gate.passed
+    merged = line.analysed(1, 2, policy=LENIENT)
+    assert line.bench.analyses.report(merged).gate.passed
+    after = line.submit(base=merged)
+    line.settle((3,))
+    report = line.bench.analyses.report(after)
+    assert (report.findings, report.gate.passed) == ([], True)
+
+
+def test_a_change_is_judged_by_what_it_says_itself_where_its_base_was_not_read(line: Line) -> None:
+    base = line.analysed()
+    with line.bench.database.unit_of_work() as uow:
+        uow.session.get_one(AnalysisRow, base).configuration = None
+    proposal = line.submit(base=base)
+    line.settle((1,), policy=GatePolicy(no_new_error=False, no_new_warning=False))
+    assert line.bench.analyses.report(proposal).gate.passed
