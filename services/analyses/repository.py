@@ -75,19 +75,25 @@ def totals(session: Session) -> dict[str, int]:
     return dict(rows.tuples().all())
 
 
-def probe_jobs(session: Session, analysis_id: str) -> Sequence[tuple[str, str, list[str]]]:
-    """(id, state, planned checks) of every probe job of an analysis."""
+def jobs_by_state(session: Session, analysis_ids: Collection[str]) -> Sequence[tuple[str, str, str, str, int]]:
+    """(analysis, kind, device class, state, how many) of the probe and example jobs of some analyses."""
+    group = (JobRow.analysis_id, JobRow.kind, JobRow.device_class, JobRow.state)
     rows = session.execute(
-        select(JobRow.id, JobRow.state, JobRow.checks).where(
-            JobRow.analysis_id == analysis_id, JobRow.kind == JobKind.PROBE
-        )
+        select(*group, func.count(JobRow.id))
+        .where(JobRow.analysis_id.in_(analysis_ids), JobRow.kind.in_((JobKind.PROBE, JobKind.EXAMPLES)))
+        .group_by(*group)
     )
-    return [(job_id, state, checks) for job_id, state, checks in rows]
+    return rows.tuples().all()
 
 
-def states_of(session: Session, analysis_id: str, kind: JobKind) -> Sequence[str]:
-    """The states of the jobs of one kind."""
-    return session.scalars(select(JobRow.state).where(JobRow.analysis_id == analysis_id, JobRow.kind == kind)).all()
+def checks_of_class(session: Session, analysis_id: str, device_class: str) -> int:
+    """How many checks each target of an analysis has on a class of devices: they are planned for all alike."""
+    planned = session.scalar(
+        select(JobRow.checks)
+        .where(JobRow.analysis_id == analysis_id, JobRow.kind == JobKind.PROBE, JobRow.device_class == device_class)
+        .limit(1)
+    )
+    return len(planned or ())
 
 
 def find_key(session: Session, scope: str, key: str) -> IdempotencyKeyRow | None:

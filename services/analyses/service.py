@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -32,11 +32,12 @@ from services.analyses.model import (
 from services.analyses.models import OPEN_STATUSES, AnalysisRow, AnalysisStatus
 from services.analyses.occasion import NO_OCCASION, Occasion
 from services.analyses.planning import plan_info
+from services.analyses.progress import progress_of
 from services.analyses.purposes import purpose_of_rerun, purpose_of_submission
 from services.analyses.queueing import checks_of, static_job
 from services.analyses.rows import gate_of, imports_of, info_of, origin_of, source_of, tool_of
 from services.analyses.settlement import end_analysis, policy_of
-from services.checks.repository import count_results, load_targets
+from services.checks.repository import load_targets
 from services.database import Database, UnitOfWork
 from services.database.base import utc_now
 from services.findings.model import TargetResult
@@ -44,11 +45,11 @@ from services.findings.repository import load_findings, load_suppressions
 from services.gates import evaluate
 from services.jobs import repository as jobs
 from services.jobs.model import CONTROL_QUEUE, CPU_QUEUE
-from services.jobs.models import OPEN_STATES, JobKind, JobRow, JobState
+from services.jobs.models import JobKind, JobRow, JobState
 from services.limits import require_room
 from services.projects.errors import ProjectNotFoundError
 from services.projects.filing import named_project, project_for_submission, require_open
-from services.projects.repository import project_name
+from services.projects.repository import project_names
 from services.reports.build import build_report
 from services.reports.document import (
     ExampleInfo,
@@ -215,7 +216,7 @@ class AnalysisService:
             rows = repository.newest(
                 session, subject, limit=limit + 1, before=cursor, project_id=project_id, statuses=statuses
             )
-            items = tuple(_view(session, row) for row in rows[:limit])
+            items = _views(session, rows[:limit])
             return Page(items, items[-1].id if len(rows) > limit else None)
 
     def parts(self, subject: Subject, analysis_id: str) -> ReportParts:
@@ -366,11 +367,21 @@ def _digest(source: Snapshot | GitSource, options: AnalysisOptions, project: str
 
 
 def _view(session: Session, row: AnalysisRow) -> AnalysisView:
+    return _views(session, [row])[0]
+
+
+def _views(session: Session, rows: Sequence[AnalysisRow]) -> tuple[AnalysisView, ...]:
+    progress = progress_of(session, rows)
+    names = project_names(session, {row.project_id for row in rows if row.project_id is not None})
+    return tuple(_shown(row, names, progress[row.id]) for row in rows)
+
+
+def _shown(row: AnalysisRow, names: Mapping[str, str], progress: tuple[Stage, ...]) -> AnalysisView:
     return AnalysisView(
         id=row.id,
         status=row.status,
         reason=row.reason,
-        project=project_name(session, row.project_id) if row.project_id else None,
+        project=None if row.project_id is None else names.get(row.project_id),
         base_id=row.base_id,
         snapshot_digest=row.snapshot_digest,
         source=source_of(row),
@@ -379,22 +390,6 @@ def _view(session: Session, row: AnalysisRow) -> AnalysisView:
         started_at=row.started_at,
         static_finished_at=row.static_finished_at,
         finished_at=row.finished_at,
-        progress=_progress(session, row),
+        progress=progress,
         gate=gate_of(row),
-    )
-
-
-def _progress(session: Session, row: AnalysisRow) -> tuple[Stage, ...]:
-    probes = repository.probe_jobs(session, row.id)
-    still_open = [checks for _, state, checks in probes if state in OPEN_STATES]
-    results, of_open_jobs = count_results(session, row.id)
-    examples = repository.states_of(session, row.id, JobKind.EXAMPLES)
-    return (
-        Stage("snapshot", int(row.snapshot_digest is not None), 1),
-        Stage("static", int(row.static_finished_at is not None), 1),
-        # Only where the repository has examples of its own.
-        *(Stage("examples", int(state not in OPEN_STATES), 1) for state in examples),
-        Stage("targets", len(probes) - len(still_open), len(probes)),
-        # A target that is still to be run may bring as many results as it has checks, or none (no harness).
-        Stage("checks", results, results - of_open_jobs + sum(len(checks) for checks in still_open)),
     )

@@ -223,15 +223,19 @@ def target_result(row: TargetRow, checks: Iterable[CheckInfo]) -> TargetResult:
     )
 
 
-def count_results(session: Session, analysis_id: str) -> tuple[int, int]:
-    """How many check results an analysis has so far, and how many of them belong to jobs that have not ended."""
+def count_results(session: Session, analysis_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+    """By analysis, how many check results it has so far, and how many of them belong to jobs that have not ended."""
     rows = session.execute(
-        select(JobRow.state, func.count(CheckResultRow.id))
+        select(CheckResultRow.analysis_id, JobRow.state, func.count(CheckResultRow.id))
         .join(JobRow, JobRow.id == CheckResultRow.job_id)
-        .where(CheckResultRow.analysis_id == analysis_id)
-        .group_by(JobRow.state)
-    ).all()
-    return sum(number for _, number in rows), sum(number for state, number in rows if state in OPEN_STATES)
+        .where(CheckResultRow.analysis_id.in_(analysis_ids))
+        .group_by(CheckResultRow.analysis_id, JobRow.state)
+    )
+    counts: dict[str, tuple[int, int]] = {}
+    for analysis_id, state, number in rows:
+        results, of_open_jobs = counts.get(analysis_id, (0, 0))
+        counts[analysis_id] = (results + number, of_open_jobs + number * (state in OPEN_STATES))
+    return counts
 
 
 def check_info(row: CheckResultRow) -> CheckInfo:

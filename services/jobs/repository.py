@@ -358,16 +358,12 @@ def run_without_device(session: Session, analysis_id: str, queue: str) -> int:
 def unsettled(session: Session, limit: int = 100) -> Sequence[str]:
     """Open analyses that have jobs and whose jobs have all ended, the oldest first.
 
-    Those that wait for their base to be read are left out: a hundred of them would keep all others from being seen.
+    Those that wait for their base to end are left out: a hundred of them would keep all others from being seen.
     """
     has_job = select(JobRow.id).where(JobRow.analysis_id == AnalysisRow.id).exists()
     has_open = select(JobRow.id).where(JobRow.analysis_id == AnalysisRow.id, JobRow.state.in_(OPEN_STATES)).exists()
     base = aliased(AnalysisRow)
-    waits = (
-        select(base.id)
-        .where(base.id == AnalysisRow.base_id, base.status.in_(OPEN_STATUSES), base.static_finished_at.is_(None))
-        .exists()
-    )
+    waits = select(base.id).where(base.id == AnalysisRow.base_id, base.status.in_(OPEN_STATUSES)).exists()
     return session.scalars(
         select(AnalysisRow.id)
         .where(AnalysisRow.status.in_(OPEN_STATUSES), has_job, ~has_open, ~waits)

@@ -46,6 +46,12 @@ def main_line_of(session: Session, project_id: str) -> tuple[str | None, str | N
     return row.default_branch, row.baseline_id
 
 
+def project_names(session: Session, project_ids: Collection[str]) -> dict[str, str]:
+    """The names of some projects, by their ids."""
+    rows = session.execute(select(ProjectRow.id, ProjectRow.name).where(ProjectRow.id.in_(project_ids)))
+    return dict(rows.tuples().all())
+
+
 def project_exists(session: Session, name: str) -> bool:
     """Whether the full name is taken, whoever asks."""
     return session.scalar(select(ProjectRow.id).where(ProjectRow.name == name)) is not None

@@ -11,12 +11,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, text, update
 
-from services.analyses.models import AnalysisRow
+from services.analyses.models import AnalysisRow, AnalysisStatus
 from services.analyses.reconciler import Reconciler
 from services.checks.models import CheckResultRow
 from services.checks.plan import BY_DEFAULT
 from services.database import Database
-from services.database.base import FromNow, utc_now
+from services.database.base import FromNow
 from services.jobs import repository
 from services.jobs.errors import LeaseLostError
 from services.jobs.model import Claim
@@ -348,9 +348,10 @@ def test_those_that_wait_for_their_base_keep_no_others_from_being_settled(bench:
         uow.session.flush()
         assert repository.unsettled(uow.session) == []
         repository.finish(uow.session, first, JobState.SUCCEEDED)
-        uow.session.get_one(AnalysisRow, base).static_finished_at = utc_now()
+        assert list(repository.unsettled(uow.session)) == [base]
+        uow.session.get_one(AnalysisRow, base).status = AnalysisStatus.FINISHED
         uow.session.flush()
-        assert list(repository.unsettled(uow.session)) == [base, waiting]
+        assert list(repository.unsettled(uow.session)) == [waiting]
 
 
 def test_an_analysis_without_targets_ends_with_reading(bench: Bench) -> None:
