@@ -219,7 +219,26 @@ def test_a_review_is_written_comment_by_comment(scene: Scene) -> None:
         ("pkg/a.py", 11, True, False),
         ("pkg/new.py", 1, True, False),
     ]
-    assert [comment.body for comment in scene.client.list_comments(scene.name, scene.number)] == ["2 findings"]
+    (note,) = scene.client.list_comments(scene.name, scene.number)
+    assert note.identifier == posted.identifier
+    assert note.body.split("\n")[1:] == ["2 findings"]
+
+
+def test_a_review_that_was_cut_off_among_its_comments_has_one_note(scene: Scene) -> None:
+    one, two = ReviewComment("pkg/a.py", 11, "one"), ReviewComment("pkg/new.py", 1, "two")
+    scene.forge.fail(gitlab_limit(), "POST", "/discussions$")
+    with pytest.raises(RateLimitedError):
+        scene.client.create_review(scene.name, scene.number, draft(scene, one, two))
+    scene.forge.clock.advance(hours=1)
+    assert len(list(scene.client.list_comments(scene.name, scene.number))) == 1
+    posted = scene.client.create_review(scene.name, scene.number, draft(scene, one, two))
+    notes = list(scene.client.list_comments(scene.name, scene.number))
+    assert [note.identifier for note in notes if note.by_us] == [posted.identifier]
+    assert len(scene.client.list_threads(scene.name, scene.number)) == 2
+    # Of the next head there is a note of its own.
+    scene.forge.gitlab.push(scene.request, {"pkg/new.py": "c\n"})
+    scene.client.create_review(scene.name, scene.number, draft(scene))
+    assert sum(note.by_us for note in scene.client.list_comments(scene.name, scene.number)) == 2
 
 
 def test_a_review_of_another_head_is_not_written(scene: Scene) -> None:

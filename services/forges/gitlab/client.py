@@ -25,6 +25,7 @@ from services.forges.gitlab.models import (
     Status,
     User,
 )
+from services.forges.markdown import marker
 from services.forges.transport import Transport
 from services.forges.values import (
     ChangedFile,
@@ -49,6 +50,7 @@ _FEATURES: Final = ForgeFeatures(
     annotations=False, annotations_at_once=0, actions=False, minimise=False, sarif=False, atomic_review=False
 )
 _LONGEST_DESCRIPTION: Final = 255
+_REVIEW: Final = "review"
 _REFUSED_POSITION: Final = frozenset({400, 422})
 
 
@@ -180,9 +182,16 @@ class GitlabClient:
             raise ForgeRejectedError("the head of the merge request is another one by now", status=409)
         identifier = None
         if draft.body:
-            identifier = self.create_comment(repository, number, draft.body).identifier
+            identifier = self._note_once(repository, number, marker(_REVIEW, draft.commit_sha), draft.body)
         rejected = tuple(comment for comment in draft.comments if not self._discuss(repository, number, comment, refs))
         return PostedReview(identifier=identifier, rejected=rejected)
+
+    def _note_once(self, repository: str, number: int, mark: str, body: str) -> str:
+        """The note over the discussions of a review: a try that was cut off among these has written it already."""
+        for comment in self.list_comments(repository, number):
+            if comment.by_us and comment.body.partition("\n")[0].rstrip() == mark:
+                return comment.identifier
+        return self.create_comment(repository, number, f"{mark}\n{body}").identifier
 
     def _discuss(self, repository: str, number: int, comment: ReviewComment, refs: DiffRefs) -> bool:
         """Whether the comment is there: GitLab refuses one whose line is not in its diff."""
