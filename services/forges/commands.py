@@ -82,6 +82,13 @@ class _Conversation:
     full_name: str
     number: int
 
+    def is_answered(self, key: str) -> bool:
+        """Whether there is an answer of ours to this, a comment or a button."""
+        return any(
+            comment.by_us and read_marker(_ANSWER, comment.body) == key
+            for comment in self.client.list_comments(self.full_name, self.number)
+        )
+
 
 class Commands:
     """What is done with comments of people."""
@@ -110,10 +117,14 @@ class Commands:
         repository_id = None if event.repository is None else event.repository.external_id
         with self._forges.client(event.forge, event.installation.external_id, repository_id) as client:
             allowed = client.permission(place.full_name, Person(author.external_id, author.login))
+            conversation = _Conversation(client, place.full_name, order.comment.number)
+            # A signature covers neither the number of a delivery nor the name of its event: one that was seen by others
+            # can be sent again as a new one. What the comment got for an answer shows that it was obeyed.
+            if conversation.is_answered(order.comment.comment_id):
+                return "obeyed already: the comment has its answer"
             if not allowed.may_write:
                 return self._refused(claim, client, order, place, allowed)
             answer = self._done(claim, command, place, author.login)
-            conversation = _Conversation(client, place.full_name, order.comment.number)
             self._answer(claim, conversation, order.comment.comment_id, answer)
         return command.name if isinstance(command, Command) else "a command that can't be obeyed"
 
@@ -211,15 +222,12 @@ class Commands:
 
     def _answer(self, claim: TaskClaim, conversation: _Conversation, key: str, answer: str) -> None:
         """Answer once: a try whose end nobody saw may have done so."""
-        client, full_name, number = conversation.client, conversation.full_name, conversation.number
-        if claim.attempt > 1 and any(
-            comment.by_us and read_marker(_ANSWER, comment.body) == key
-            for comment in client.list_comments(full_name, number)
-        ):
+        if claim.attempt > 1 and conversation.is_answered(key):
             return
         with self._tasks.owning(claim):  # a worker that was cut off does not answer beside the one that took over
             pass
-        client.create_comment(full_name, number, f"{marker(_ANSWER, key)}\n{answer}")
+        body = f"{marker(_ANSWER, key)}\n{answer}"
+        conversation.client.create_comment(conversation.full_name, conversation.number, body)
 
     def _place(self, repository_id: str, number: int) -> _Place | None:
         with self._database.reading() as session:

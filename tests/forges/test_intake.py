@@ -128,6 +128,21 @@ class TestCommands:
         assert "`/gradproof rerun`" in (said(workplace, pull, "/gradproof help") or "")
         assert "There is no command" in (said(workplace, pull, "/gradproof dance") or "")
 
+    def test_a_comment_that_is_sent_again_as_another_delivery_is_not_obeyed_again(self, workplace: Workplace) -> None:
+        forge = workplace.forge
+        pull = published(workplace)
+        said(workplace, pull, "/gradproof pause")
+        said(workplace, pull, "/gradproof resume")
+        seen = next(
+            each for each in forge.deliveries if each.event == "issue_comment" and b"gradproof pause" in each.body
+        )
+        before, analyses = forge.writes(), len(workplace.analyses())
+        replayed = forge.send("issue_comment", seen.body)
+        assert (replayed.status, "queued" in replayed.response) == (202, True)
+        workplace.work()
+        assert (since(forge, before), len(workplace.analyses())) == ({}, analyses)
+        assert workplace.row(pull).paused_at is None
+
     def test_an_ignored_finding_is_accepted_in_the_name_of_the_person(self, workplace: Workplace) -> None:
         forge = workplace.forge
         pull = published(workplace, {"model.py": module(LOGSIGMOID, NORM)}, blocks=True)
