@@ -64,6 +64,13 @@ def find_readable(session: Session, subject: Subject, called: str) -> ProjectRow
     return next((row for row in rows if row.id == called), rows[0] if rows else None)
 
 
+def readable_of(session: Session, subject: Subject, project_ids: Collection[str]) -> Sequence[ProjectRow]:
+    """Those of these projects that `subject` may read."""
+    return session.scalars(
+        readable_by(select(ProjectRow).where(ProjectRow.id.in_(project_ids)), ProjectRow.id, subject)
+    ).all()
+
+
 def readable_after(
     session: Session,
     subject: Subject,

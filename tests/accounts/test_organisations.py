@@ -160,6 +160,16 @@ def test_a_disabled_admin_is_none(
 # ------------------------------------------------------------------------------------------------------ projects
 
 
+def test_of_many_projects_only_those_are_given_that_may_be_read(
+    projects: ProjectService, organisations: OrganisationService, acme: str, person: Person
+) -> None:
+    organisations.create(SYSTEM, "other")
+    ours, theirs = projects.create(SYSTEM, "acme/vision").id, projects.create(SYSTEM, "other/vision").id
+    viewer = person("viewer", acme="viewer")
+    found = projects.of_ids(viewer, [ours, theirs, "nothing"])
+    assert found == {ours: projects.get(viewer, ours)}
+
+
 def test_names_belong_to_organisations(
     projects: ProjectService, organisations: OrganisationService, acme: str, person: Person
 ) -> None:

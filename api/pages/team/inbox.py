@@ -21,6 +21,7 @@ from api.pages.team.people import assignable
 from api.pages.team.questions import Question, asked, choices
 from services.accounts.access import Permission
 from services.accounts.errors import PermissionDeniedError
+from services.projects.errors import ProjectNotFoundError
 from services.projects.service import ProjectView
 from services.triage.decisions import Change, Decision
 from services.triage.errors import FindingNotFoundError, InvalidDecisionError
@@ -164,10 +165,7 @@ def _inbox(desk: Desk, project: ProjectView | None, question: Question, before: 
 
 def _projects(desk: Desk, findings: Iterable[ProjectFinding]) -> dict[str, ProjectView]:
     """Those that the findings of a page belong to."""
-    return {
-        project_id: desk.context.projects.get(desk.subject, project_id)
-        for project_id in {finding.project_id for finding in findings}
-    }
+    return desk.context.projects.of_ids(desk.subject, {finding.project_id for finding in findings})
 
 
 def _obey(desk: Desk, wanted: Wanted, named: list[str]) -> Response:
@@ -176,8 +174,11 @@ def _obey(desk: Desk, wanted: Wanted, named: list[str]) -> Response:
     goal = _own(wanted.goal)
     if not chosen:
         return desk.done(goal, "Nothing is selected: tick the findings that you mean.", tone="warn")
-    for project_id in chosen:  # before anything is done: a form is obeyed whole, or not at all
-        if Permission.TRIAGE not in desk.context.projects.get(desk.subject, project_id).permissions:
+    projects = desk.context.projects.of_ids(desk.subject, chosen)
+    for project_id in chosen:  # before anything is done: nobody's form is obeyed as far as they may
+        if project_id not in projects:
+            raise ProjectNotFoundError(f"there is no project {project_id!r}", project=project_id)
+        if Permission.TRIAGE not in projects[project_id].permissions:
             raise PermissionDeniedError("you may not decide about findings of this project", permission="triage")
     changed: list[str] = []
     left = missing = 0
@@ -188,11 +189,17 @@ def _obey(desk: Desk, wanted: Wanted, named: list[str]) -> Response:
             left += len(made.unchanged)
             missing += len(made.missing)
     except InvalidDecisionError as error:
-        return desk.done(goal, sentence(error), tone="bad")
-    undo = tuple(changed) if wanted.action in {"accept", "false_positive"} else ()
+        # Each project is decided about by itself: what was done before is said, and can be undone.
+        before = f" Before that, {_told(wanted.action, len(changed), left, missing)}" if changed else ""
+        return desk.done(goal, sentence(error) + before, undo=_undone(wanted, changed), tone="bad")
+    undo = _undone(wanted, changed)
     return desk.done(
         goal, _told(wanted.action, len(changed), left, missing), undo=undo, tone="good" if changed else "warn"
     )
+
+
+def _undone(wanted: Wanted, changed: list[str]) -> tuple[str, ...]:
+    return tuple(changed) if wanted.action in {"accept", "false_positive"} else ()
 
 
 def _by_project(named: Iterable[str]) -> dict[str, list[str]]:
