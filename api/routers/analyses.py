@@ -130,10 +130,10 @@ def cancel(analysis_id: AnalysisId, context: ContextDependency, caller: Submitte
     "/{analysis_id}/rerun",
     status_code=202,
     summary="Analyse the same source again",
-    responses=answers(examples.SUBMITTED, status=202) | ANALYSIS_PROBLEMS,
+    responses=answers(examples.SUBMITTED, status=202) | problems(401, 403, 404, 409),
 )
 def rerun(analysis_id: AnalysisId, response: Response, context: ContextDependency, caller: Submitter) -> Submitted:
-    """A new analysis of the same source with the same options."""
+    """A new analysis of the same source with the same options; an archived project takes none (409)."""
     submitted = context.analyses.rerun(caller, analysis_id)
     response.headers["Location"] = links_of(submitted.analysis_id).self
     return _accepted(submitted.analysis_id, context, caller)
