@@ -72,7 +72,7 @@ def statuses_of_newer(session: Session, row: AnalysisRow) -> frozenset[str]:
 def totals(session: Session) -> dict[str, int]:
     """How many analyses there are by status."""
     rows = session.execute(select(AnalysisRow.status, func.count()).group_by(AnalysisRow.status))
-    return dict(rows.tuples().all())
+    return dict(rows.all())
 
 
 def jobs_by_state(session: Session, analysis_ids: Collection[str]) -> Sequence[tuple[str, str, str, str, int]]:
@@ -83,7 +83,7 @@ def jobs_by_state(session: Session, analysis_ids: Collection[str]) -> Sequence[t
         .where(JobRow.analysis_id.in_(analysis_ids), JobRow.kind.in_((JobKind.PROBE, JobKind.EXAMPLES)))
         .group_by(*group)
     )
-    return rows.tuples().all()
+    return rows.all()
 
 
 def checks_of_class(session: Session, analysis_id: str, device_class: str) -> int:

@@ -49,7 +49,7 @@ def main_line_of(session: Session, project_id: str) -> tuple[str | None, str | N
 def project_names(session: Session, project_ids: Collection[str]) -> dict[str, str]:
     """The names of some projects, by their ids."""
     rows = session.execute(select(ProjectRow.id, ProjectRow.name).where(ProjectRow.id.in_(project_ids)))
-    return dict(rows.tuples().all())
+    return dict(rows.all())
 
 
 def project_exists(session: Session, name: str) -> bool:
