@@ -168,6 +168,7 @@ def _submit_git(context: Context, submission: GitSubmission, key: str | None, ca
             idempotency_key=f"{key} (base)" if key else None,
             scope=caller.id,
             occasion=Occasion(Purpose.BASE),
+            followed_by=1,
         ).analysis_id
     submitted = context.analyses.submit(
         caller,

@@ -20,7 +20,9 @@ from tests.serving import RunningServer, Workshop, token
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-@pytest.fixture(scope="session")
+# For one file of tests, not for all: while Playwright is open, its thread has an event loop that is running, and the
+# tests of other rooms that follow in the same process could not run one of their own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     found = next((path for path in map(shutil.which, _NAMES) if path), None)
     assert found, f"a browser is needed for these tests: none of {', '.join(_NAMES)} is in PATH"
