@@ -13,8 +13,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, select
+from sqlalchemy.orm import Session
 
+from services.analyses.models import AnalysisRow
+from services.analyses.totals import count_totals
 from services.database import Base, new_id
 from services.snapshots.model import Snapshot
 
@@ -110,6 +113,7 @@ class Filler:
         filled.large, filled.large_fingerprint = large["id"], _fingerprint(size.large_findings // 2)
         self._put("analyses", [large])
         self._of_analysis(large, size.large_findings, size.large_targets)
+        self._count()
         self._forge(projects)
         self._hook(middle, analyses=size.analyses)
         self._put("audit_events", (self._audit(projects, users) for _ in range(size.audit_events)))
@@ -249,6 +253,13 @@ class Filler:
                 "first_seen_at": analyses[0]["created_at"],
                 "last_seen_at": analyses[-1]["created_at"],
             }
+
+    def _count(self) -> None:
+        """What settling writes with each analysis."""
+        with Session(self._engine) as session:
+            for row in session.scalars(select(AnalysisRow)).all():
+                row.totals = count_totals(session, row.id).stored()
+            session.commit()
 
     def _forge(self, projects: list[Row]) -> None:
         installation = {
