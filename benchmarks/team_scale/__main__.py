@@ -5,7 +5,8 @@
 For each database: it is filled (one analysis of 5,000 targets among the others), then every GET route is asked over and
 over over HTTP, by a token that may see everything. Printed for each address: median and 95th
 percentile, bytes, statements, rows (PostgreSQL only) and the most rows of a single statement. An answer that is not
-200, a route without an address, and a statement that gave more than 10,000 rows are named at the end.
+200, a route without an address, and a statement that gave more than 10,000 rows for anything but a document of a whole
+analysis are named at the end.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from tests.serving import RunningServer
 
 RESULTS = Path(__file__).parent.parent / "results"
 MOST_ROWS = 10_000
+# Documents of a whole analysis: they read all of it, as far as the limits of an analysis go.
+WHOLE = ("/report", "/compliance")
 SMALL = Size(projects=2, analyses=20, findings=400, large_targets=200, large_findings=100, audit_events=50)
 
 
@@ -111,7 +114,7 @@ def main() -> int:
         amiss += [
             f"{kind}: a statement of {each.address} gave {each.reading.most_rows:,} rows"
             for each in asked
-            if each.reading.most_rows > MOST_ROWS
+            if each.reading.most_rows > MOST_ROWS and not any(whole in each.address for whole in WHOLE)
         ]
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "team-scale.json").write_text(json.dumps(results, indent=1), encoding="utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from services.database import Base, new_id
@@ -44,7 +44,8 @@ class FindingRow(Base):
     is_new: Mapped[bool] = mapped_column(default=True)
     triage: Mapped[str] = mapped_column(default="open")
 
-    __table_args__ = (UniqueConstraint("analysis_id", "position"),)
+    # Two analyses are compared by fingerprint, and one fingerprint stands in all analyses of its project.
+    __table_args__ = (UniqueConstraint("analysis_id", "position"), Index(None, "analysis_id", "fingerprint"))
 
 
 class SuppressionRow(Base):
