@@ -24,14 +24,14 @@ Switch = Literal["", "true"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class ListQuestion:
     """What is asked of a list; empty: everything."""
 
-    def address(self, path: str, **changes: str | None) -> str:
+    def address(self, page: str, /, **changes: str | None) -> str:
         """The address of a page that asks this, changed as said; a cursor is such a change."""
         chosen: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)} | changes
         query = urlencode([(key, value) for key, value in chosen.items() if value])
-        return f"{path}?{query}" if query else path
+        return f"{page}?{query}" if query else page
 
     @property
     def is_narrowed(self) -> bool:
@@ -40,7 +40,7 @@ class _Question:
 
 
 @dataclass(frozen=True, slots=True)
-class FindingQuestion(_Question):
+class FindingQuestion(ListQuestion):
     """Which findings of an analysis are asked for."""
 
     severity: Severity = ""
@@ -65,7 +65,7 @@ class FindingQuestion(_Question):
 
 
 @dataclass(frozen=True, slots=True)
-class TargetQuestion(_Question):
+class TargetQuestion(ListQuestion):
     """Which targets of an analysis are asked for."""
 
     verdict: CheckVerdict = ""

@@ -117,7 +117,7 @@ def test_filters_narrow_and_say_how_many_there_are(
         page.wait_for_url("**/findings")
     page.get_by_label("Text").fill("LIB/B")
     page.get_by_label("Text").press("Enter")
-    page.wait_for_url("**?q=*")
+    page.wait_for_url("**?text=*")
     assert page.locator("[data-row] a").first.get_attribute("href") == f"/projects/{project}/findings/{wanted}"
 
 

@@ -48,7 +48,7 @@ def test_an_address_says_what_is_asked_and_nothing_else() -> None:
     question = Question(state="any", rule="GP1", text="a & b", path="pkg/ä.py")
     address = question.address("/inbox", before="0.abc")
     assert parse_qs(urlsplit(address).query) == {
-        "state": ["any"], "rule": ["GP1"], "path": ["pkg/ä.py"], "q": ["a & b"], "before": ["0.abc"],
+        "state": ["any"], "rule": ["GP1"], "path": ["pkg/ä.py"], "text": ["a & b"], "before": ["0.abc"],
     }  # fmt: skip
     assert Question().address("/inbox") == "/inbox"
     assert question.address("/inbox", state="", rule="", path="", text="") == "/inbox"

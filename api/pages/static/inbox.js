@@ -60,7 +60,7 @@ const KEYS = {
   },
   a: () => decide("accept"),
   f: () => decide("false_positive"),
-  "/": () => document.querySelector("[name=q]")?.focus(),
+  "/": () => document.querySelector("[name=text]")?.focus(),
   "?": () => help?.showModal(),
 };
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
-from urllib.parse import urlencode
 
 from fastapi import Query
 
+from api.pages.selections import ListQuestion
 from services.triage.model import NOBODY, SEVERITIES, UNDECIDED, Facets, FindingFilter
 
 _STATES: Final = ("open", "regressed", "accepted", "false_positive", "fixed")
@@ -23,7 +23,7 @@ _Text = Annotated[str, Query(max_length=200)]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Question(ListQuestion):
     """What is asked of an inbox. Nothing said of the state means what is still to be decided about."""
 
     state: State = ""
@@ -49,17 +49,6 @@ class Question:
             text=self.text or None,
         )
 
-    def address(self, page: str, /, **changes: str) -> str:
-        """The address of a page that asks this, changed as said."""
-        names = {"text": "q"}
-        pairs = [
-            (names.get(key, key), value)
-            for key in self.__slots__
-            if (value := changes.pop(key, getattr(self, key)))  # the rest, a cursor say, comes behind
-        ]
-        query = urlencode([*pairs, *((key, value) for key, value in changes.items() if value)])
-        return f"{page}?{query}" if query else page
-
     @property
     def is_narrowed(self) -> bool:
         """Whether anything but the state narrows what is shown."""
@@ -75,10 +64,10 @@ def asked(
     rule: _Text = "",
     path: _Text = "",
     assignee: _Text = "",
-    q: _Text = "",
+    text: _Text = "",
 ) -> Question:
     """The question that an address asks."""
-    return Question(state, severity, verdict, where, rule.strip(), path.strip(), assignee, q.strip())
+    return Question(state, severity, verdict, where, rule.strip(), path.strip(), assignee, text.strip())
 
 
 @dataclass(frozen=True, slots=True)
