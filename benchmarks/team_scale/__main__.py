@@ -1,6 +1,6 @@
 """`make bench-team`: the pages and lists of a service with 100,000 findings and 1,000 analyses.
 
-    python -m benchmarks.team_scale [--database sqlite|postgresql] [--times N] [--small] [--slowest N]
+    python -m benchmarks.team_scale [--database sqlite|postgresql] [--times N] [--small] [--slowest N] [--only TEXT]
 
 For each database: it is filled (one analysis of 5,000 targets among the others), then every GET route is asked over and
 over over HTTP, by a token that may see everything. Printed for each address: median and 95th
@@ -57,8 +57,8 @@ def database(kind: str, home: Path) -> Iterator[str]:
         server.close()
 
 
-def measure(kind: str, size: Size, times: int) -> tuple[list[Asked], list[str]]:
-    """Fill one database and ask everything; also the routes that could not be asked."""
+def measure(kind: str, size: Size, times: int, only: str) -> tuple[list[Asked], list[str]]:
+    """Fill one database and ask everything whose address holds `only`; also the routes that could not be asked."""
     with tempfile.TemporaryDirectory() as directory, database(kind, Path(directory)) as url:
         home = Path(directory)
         settings = Settings(
@@ -86,7 +86,7 @@ def measure(kind: str, size: Size, times: int) -> tuple[list[Asked], list[str]]:
                 client.post("/sign-in", data={"token": token, "next": "/"}, headers={"Sec-Fetch-Site": "same-origin"})
                 client.headers["Authorization"] = f"Bearer {token}"
                 with watch.watched():
-                    return [ask(client, address, times, watch) for address in wanted], unknown
+                    return [ask(client, address, times, watch) for address in wanted if only in address], unknown
 
 
 def main() -> int:
@@ -96,10 +96,11 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--small", action="store_true", help="a tenth of a per cent of it, to try the benchmark itself")
     parser.add_argument("--slowest", type=int, default=1_000, help="print this many addresses only")
+    parser.add_argument("--only", default="", help="ask those addresses alone that hold this")
     options = parser.parse_args()
     results, amiss = {}, []
     for kind in options.database or ("sqlite", "postgresql"):
-        asked, unknown = measure(kind, SMALL if options.small else Size(), options.times)
+        asked, unknown = measure(kind, SMALL if options.small else Size(), options.times, options.only)
         asked.sort(key=lambda each: -each.p95)
         results[kind] = [each.figures() for each in asked]
         print(f"{'median':>8} {'p95':>8} {'kB':>7} {'stmts':>5} {'rows':>6}  address")

@@ -37,8 +37,14 @@ _QUERIES: Mapping[str, tuple[str, ...]] = {
     "/api/v1/analyses/{analysis_id}/compare": ("base={base}",),
     "/compare": ("base={base}&head={analysis}", "base={base}&head={large}"),
     "/analyses/{analysis_id}/compare": ("base={base}",),
-    "/inbox": ("", "state=accepted", "severity=error&text=norm", "rule=GP101"),
-    "/projects/{project_id}/findings": ("", "state=accepted", "severity=error&text=norm", "rule=GP101"),
+    "/inbox": ("", "state=accepted", "severity=error&text=norm", "text=of-no-finding", "rule=GP101"),
+    "/projects/{project_id}/findings": (
+        "",
+        "state=accepted",
+        "severity=error&text=norm",
+        "text=of-no-finding",
+        "rule=GP101",
+    ),
     "/analyses/{analysis_id}/findings": ("", "severity=error&rule=GP101", "path=pkg/module_7.py"),
     "/analyses/{analysis_id}/targets": ("", "verdict=fail"),
 }
