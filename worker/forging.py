@@ -20,7 +20,7 @@ from services.forges.errors import ForgeError, InstallationSuspendedError, RateL
 from services.forges.intake import Intake
 from services.forges.publishing import Publishing
 from services.forges.redelivery import Redelivery
-from services.forges.repository import TaskClaim
+from services.forges.task_repository import TaskClaim
 from services.forges.tasks import ForgeTasks
 from services.jobs.errors import LeaseLostError
 from services.problems import GradproofError, SurroundingsError

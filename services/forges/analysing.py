@@ -19,8 +19,8 @@ from services.forges.client import ForgeClient
 from services.forges.connections import Forges
 from services.forges.errors import ForgeNotFoundError
 from services.forges.following import bot_settings, end_analyses, follow, queue_publish
-from services.forges.repository import TaskClaim
 from services.forges.subjects import forge_subject
+from services.forges.task_repository import TaskClaim
 from services.forges.tasks import ForgeTasks
 from services.forges.values import PullRequest
 from services.problems import BadInputError, ConflictError

@@ -36,10 +36,10 @@ from services.forges.events import CommentWritten, Event
 from services.forges.following import end_analyses, queue_analysing, queue_publish
 from services.forges.markdown import fitted, marker, plain, read_marker
 from services.forges.models import RepositoryRow
-from services.forges.repository import TaskClaim
 from services.forges.review import Review, select
 from services.forges.reviews import Reviews
 from services.forges.subjects import forge_subject
+from services.forges.task_repository import TaskClaim
 from services.forges.tasks import ForgeTasks
 from services.forges.values import Permission, Person
 from services.problems import BadInputError, NotFoundError

@@ -19,7 +19,7 @@ from services.analyses.occasion import Occasion
 from services.analyses.service import AnalysisService
 from services.database import Database, UnitOfWork
 from services.database.base import utc_now
-from services.forges import repository, states
+from services.forges import repository, states, task_repository
 from services.forges.check_output import EXPLAIN
 from services.forges.commands import Commands, Order
 from services.forges.connections import Forges
@@ -39,8 +39,8 @@ from services.forges.events import (
 )
 from services.forges.following import end_superseded, follow, queue_analysing, queue_publish
 from services.forges.models import InstallationRow, RepositoryRow
-from services.forges.repository import TaskClaim
 from services.forges.subjects import forge_subject
+from services.forges.task_repository import TaskClaim
 from services.forges.tasks import ForgeTasks
 from services.projects.models import ProjectRow
 from services.settings import Settings
@@ -74,7 +74,7 @@ class Intake:
         """Deal with the delivery of a task; what came of it. Raises `ForgeError`, `LeaseLostError`."""
         assert claim.delivery_id is not None
         with self._database.reading() as session:
-            row = repository.delivery(session, claim.delivery_id)
+            row = task_repository.delivery(session, claim.delivery_id)
             payload = None if row is None else row.payload
         if payload is None:
             return "it was dealt with before"
@@ -82,7 +82,7 @@ class Intake:
         installation_id = self._installed(claim, event)
         done = self._dispatch(claim, event, installation_id)
         with self._tasks.owning(claim) as uow:
-            row = repository.delivery(uow.session, claim.delivery_id)
+            row = task_repository.delivery(uow.session, claim.delivery_id)
             if row is not None:
                 row.outcome = "ignored" if done.ignored else "done"
                 row.reason, row.payload, row.ended_at = done.reason, None, utc_now()
@@ -93,7 +93,7 @@ class Intake:
         if claim.delivery_id is None:
             return
         with self._database.unit_of_work() as uow:
-            row = repository.delivery(uow.session, claim.delivery_id)
+            row = task_repository.delivery(uow.session, claim.delivery_id)
             if row is not None and row.ended_at is None:
                 row.outcome, row.reason, row.payload, row.ended_at = "failed", reason, None, utc_now()
 
@@ -107,7 +107,7 @@ class Intake:
             )
             uow.session.flush()
             if claim.installation_id is None:
-                repository.belongs_to_installation(uow.session, claim, row.id)
+                task_repository.belongs_to_installation(uow.session, claim, row.id)
             return row.id
 
     def _dispatch(self, claim: TaskClaim, event: Event, installation_id: str) -> _Done:
@@ -223,7 +223,7 @@ class Intake:
             seen = client.pull_request(event.repository.full_name, number)
         with self._tasks.owning(claim) as uow:
             row = follow(uow, uow.session.get_one(RepositoryRow, repository_id), seen)
-            repository.belongs_to_pull_request(uow.session, claim, row.id)
+            task_repository.belongs_to_pull_request(uow.session, claim, row.id)
             return _Done(row.silence.get(states.ANALYSIS, ""))
 
     def _check(self, claim: TaskClaim, event: Event, repository_id: str, what: CheckRequested) -> _Done:
@@ -274,7 +274,7 @@ class Intake:
             row = repository.find_pull_request(uow.session, repository_id, number)
             if row is not None:
                 states.somebody_is_there(row)
-                repository.belongs_to_pull_request(uow.session, claim, row.id)
+                task_repository.belongs_to_pull_request(uow.session, claim, row.id)
         return _Done()
 
 
@@ -290,7 +290,7 @@ _WORDS: Final[Mapping[str, str]] = {
 def _is_active(uow: UnitOfWork, place: RepositoryRow, claim: TaskClaim) -> None:
     """A forge sends no events of what is suspended or removed: one that came later shows that it was taken up again."""
     installation = uow.session.get_one(InstallationRow, place.installation_id)
-    delivery = None if claim.delivery_id is None else repository.delivery(uow.session, claim.delivery_id)
+    delivery = None if claim.delivery_id is None else task_repository.delivery(uow.session, claim.delivery_id)
     if delivery is None:
         return
     if installation.suspended_at is not None and installation.suspended_at < delivery.received_at:

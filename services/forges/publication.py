@@ -19,8 +19,9 @@ from services.database.base import utc_now
 from services.forges import repository
 from services.forges.client import ForgeClient
 from services.forges.models import PullRequestRow
-from services.forges.repository import Surroundings, TaskClaim
+from services.forges.repository import Surroundings
 from services.forges.review import Review
+from services.forges.task_repository import TaskClaim
 from services.forges.tasks import ForgeTasks
 from services.forges.values import ReviewThread
 from services.projects.settings import BotSettings

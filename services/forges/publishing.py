@@ -44,9 +44,9 @@ from services.forges.publishing_check import write_check
 from services.forges.publishing_inline import write_inline, write_threads
 from services.forges.publishing_sarif import upload_sarif
 from services.forges.publishing_summary import write_summary
-from services.forges.repository import TaskClaim
 from services.forges.reviews import Reviews
 from services.forges.states import SWITCHED_OFF
+from services.forges.task_repository import TaskClaim
 from services.forges.tasks import ForgeTasks
 from services.forges.wanted_check import wanted_check
 from services.projects.settings import read_project_settings

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from services.database import Database
 from services.database.base import utc_now
-from services.forges import repository
+from services.forges import repository, task_repository
 from services.forges.events import EVENT, Event
 from services.forges.github_events import read_github
 from services.forges.gitlab_events import read_gitlab
@@ -64,7 +64,7 @@ class Webhooks:
         if event is None:
             return Received("ignored", delivery.identifier)
         with self._database.unit_of_work() as uow:
-            row_id = repository.record_delivery(
+            row_id = task_repository.record_delivery(
                 uow.session,
                 forge=forge,
                 delivery_id=delivery.identifier,

@@ -16,8 +16,8 @@ import structlog
 
 from services.database import Database, UnitOfWork
 from services.database.base import utc_now
-from services.forges import repository
-from services.forges.repository import TaskClaim
+from services.forges import repository, task_repository
+from services.forges.task_repository import TaskClaim
 from services.jobs.model import CONTROL_QUEUE
 from services.settings import Settings
 
@@ -41,32 +41,32 @@ class ForgeTasks:
     def claim(self, owner: str) -> TaskClaim | None:
         """Take what is to be done next, if there is something. Mostly there is nothing: that costs one read."""
         with self._database.reading() as session:
-            if not repository.has_due_task(session):
+            if not task_repository.has_due_task(session):
                 return None
         with self._database.unit_of_work() as uow:
-            return repository.claim_task(uow.session, owner, self._settings.lease)
+            return task_repository.claim_task(uow.session, owner, self._settings.lease)
 
     def renew(self, items: Collection[TaskClaim]) -> frozenset[str]:
         """Renew leases; the ids of the tasks that are still owned."""
         with self._database.unit_of_work() as uow:
-            return repository.renew_tasks(uow.session, items, self._settings.lease)
+            return task_repository.renew_tasks(uow.session, items, self._settings.lease)
 
     @contextmanager
     def owning(self, item: TaskClaim) -> Iterator[UnitOfWork]:
         """A transaction in which the task is surely ours. Raises `LeaseLostError`: then nothing may be written."""
         with self._database.unit_of_work() as uow:
-            repository.fence_task(uow.session, item, self._settings.lease)
+            task_repository.fence_task(uow.session, item, self._settings.lease)
             yield uow
 
     def finish(self, item: TaskClaim, reason: str | None = None) -> None:
         """It is done; `reason` says what came of it, where that is not plain. Raises `LeaseLostError`."""
         with self._database.unit_of_work() as uow:
-            repository.end_task(uow.session, item, "done", reason)
+            task_repository.end_task(uow.session, item, "done", reason)
 
     def fail(self, item: TaskClaim, reason: str) -> None:
         """It can't be done, and trying again won't help. Raises `LeaseLostError`."""
         with self._database.unit_of_work() as uow:
-            repository.end_task(uow.session, item, "failed", reason)
+            task_repository.end_task(uow.session, item, "failed", reason)
 
     def retry(self, item: TaskClaim, reason: str) -> bool:
         """It failed and may succeed later: waits grow with each failure. False: that was the last one, given up."""
@@ -74,7 +74,7 @@ class ForgeTasks:
             self.fail(item, f"given up after {MOST_FAILURES} tries: {reason}")
             return False
         with self._database.unit_of_work() as uow:
-            repository.postpone_task(uow.session, item, due=_wait(item.failures), reason=reason, failed=True)
+            task_repository.postpone_task(uow.session, item, due=_wait(item.failures), reason=reason, failed=True)
         return True
 
     def wait_until(self, item: TaskClaim, moment: datetime, reason: str) -> None:
@@ -83,31 +83,33 @@ class ForgeTasks:
             if item.installation_id is not None:
                 repository.quieten(uow.session, item.installation_id, moment, reason)
             due = max(moment - utc_now(), timedelta(0))
-            repository.postpone_task(uow.session, item, due=due, reason=reason, failed=False)
+            task_repository.postpone_task(uow.session, item, due=due, reason=reason, failed=False)
 
     def give_back(self, items: Collection[TaskClaim]) -> None:
         """Return tasks in an orderly way: another worker begins at once, and nothing counts as failed."""
         for item in items:
             with self._database.unit_of_work() as uow:
                 reason = "its worker was shut down"
-                if repository.postpone_task(uow.session, item, due=timedelta(0), reason=reason, failed=False):
+                if task_repository.postpone_task(uow.session, item, due=timedelta(0), reason=reason, failed=False):
                     uow.ring(CONTROL_QUEUE)
 
     def look_after(self) -> int:
         """What the reconciler does: free lost leases, ring for what is due, forget what is old; returns how many."""
         with self._database.unit_of_work() as uow:
-            lost = repository.lost_tasks(uow.session)
+            lost = task_repository.lost_tasks(uow.session)
             for item in lost:
                 reason = f"worker {item.owner} stopped renewing its lease"
                 log.warning("forge_task_recovered", task=item.task_id, owner=item.owner)
                 if item.failures + 1 >= MOST_FAILURES:
-                    repository.end_task(uow.session, item, "failed", f"given up after {MOST_FAILURES} tries: {reason}")
+                    task_repository.end_task(
+                        uow.session, item, "failed", f"given up after {MOST_FAILURES} tries: {reason}"
+                    )
                 else:
-                    repository.postpone_task(uow.session, item, due=timedelta(0), reason=reason, failed=True)
-            if repository.has_due_task(uow.session):
+                    task_repository.postpone_task(uow.session, item, due=timedelta(0), reason=reason, failed=True)
+            if task_repository.has_due_task(uow.session):
                 uow.ring(CONTROL_QUEUE)
-            repository.forget_tasks(uow.session, _KEPT)
-            repository.forget_deliveries(uow.session, _KEPT)
+            task_repository.forget_tasks(uow.session, _KEPT)
+            task_repository.forget_deliveries(uow.session, _KEPT)
         return len(lost)
 
 

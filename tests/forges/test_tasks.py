@@ -9,11 +9,11 @@ from sqlalchemy import select, update
 
 from services.database import Database
 from services.database.base import FromNow, utc_now
-from services.forges import repository
+from services.forges import repository, task_repository
 from services.forges.events import InstallationRef
 from services.forges.models import ForgeTaskRow, InstallationRow
 from services.forges.queueing import queue_task
-from services.forges.repository import TaskClaim
+from services.forges.task_repository import TaskClaim
 from services.forges.tasks import MOST_FAILURES, ForgeTasks
 from services.jobs.errors import LeaseLostError
 from services.settings import Settings
@@ -161,10 +161,10 @@ def test_what_is_old_is_forgotten(database: Database, tasks: ForgeTasks) -> None
     queue(database, "b", None)
     with database.unit_of_work() as uow:
         record = {"forge": "github", "delivery_id": "d", "event": "push", "action": "", "payload": {}}
-        assert repository.record_delivery(uow.session, **record)
-        assert not repository.record_delivery(uow.session, **record)
+        assert task_repository.record_delivery(uow.session, **record)
+        assert not task_repository.record_delivery(uow.session, **record)
         uow.session.execute(update(ForgeTaskRow).values(due_at=FromNow(-timedelta(days=31))))
-        assert repository.forget_deliveries(uow.session, timedelta(days=30)) == 0
-        assert repository.forget_deliveries(uow.session, -timedelta(days=1)) == 1
+        assert task_repository.forget_deliveries(uow.session, timedelta(days=30)) == 0
+        assert task_repository.forget_deliveries(uow.session, -timedelta(days=1)) == 1
     tasks.look_after()
     assert [row.key for row in rows(database)] == ["publish:b"]
