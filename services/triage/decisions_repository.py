@@ -65,18 +65,22 @@ def find_user(session: Session, named: str) -> UserRow | None:
     ).first()
 
 
-def origin_of(session: Session, analysis_id: str) -> tuple[str | None, str] | None:
-    """Who brought an analysis about, and how that is known; None if there is no such analysis any more."""
+def origin_of(session: Session, analysis_id: str) -> tuple[str | None, str | None, str] | None:
+    """Who brought an analysis about: the name that is shown, the name or id of the user that this may be, and how it is
+    known. None if there is no such analysis any more.
+    """
     row = session.execute(
-        select(AnalysisRow.submitted_by_name, PullRequestRow.author)
+        select(AnalysisRow.submitted_by, AnalysisRow.submitted_by_name, PullRequestRow.author)
         .outerjoin(PullRequestRow, PullRequestRow.id == AnalysisRow.pull_request_id)
         .where(AnalysisRow.id == analysis_id)
     ).first()
     if row is None:
         return None
-    submitter, author = row
+    submitter_id, submitter, author = row
     if author:
-        return author, "the author of the pull request that first showed it"
+        return author, author, "the author of the pull request that first showed it"
     if submitter:
-        return submitter, "submitted the analysis that first showed it; who wrote the line is not known"
-    return None, "who wrote the line is not known"
+        # By id where there is one: a token of somebody's goes by a name of its own.
+        why = "submitted the analysis that first showed it; who wrote the line is not known"
+        return submitter, submitter_id or submitter, why
+    return None, None, "who wrote the line is not known"

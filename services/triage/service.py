@@ -125,8 +125,8 @@ class TriageService:
                 origin = decisions_repository.origin_of(session, row.first_analysis_id)
             if origin is None:
                 return Suggestion(None, None, "the analysis that first showed it is not kept any more")
-            name, why = origin
-            user = None if name is None else _member(session, place, name)
+            name, named, why = origin
+            user = None if named is None else _member(session, place, named)
             return Suggestion(name, None if user is None else user.id, why)
 
     # ------------------------------------------------------------------------------------------ many findings

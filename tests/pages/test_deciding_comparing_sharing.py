@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from services.accounts import TokenService
 from services.database import Database
 from services.settings import Settings
 from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, signed_in
@@ -107,6 +109,17 @@ def test_a_finding_is_given_to_a_member(
     window.page.get_by_role("button", name="Assign").click()
     window.page.get_by_role("region", name="History").get_by_text("assigned").wait_for()
     assert "assigned to\nbob" in window.page.get_by_role("region", name="Decision").inner_text()
+
+
+def test_whoever_brought_a_finding_in_is_offered_for_it(
+    server: RunningServer, workshop: Workshop, rows: Rows, project: str
+) -> None:
+    visitor = signed_in(server, user=rows.user("bob", "triager", project=project))
+    asking = TokenService(rows.database, server.settings).create("laptop", ["submit"], user="bob").text
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {asking}"}, timeout=30) as bobs:
+        page = visitor.get(first_finding(bobs, analysed(bobs, workshop))).text
+    assert "submitted the analysis that first showed it; who wrote the line is not known" in page
+    assert re.search(r'<option value="\w+" selected>Bob</option>', page)
 
 
 def test_a_viewer_reads_the_decision_and_is_offered_no_form(
