@@ -6,7 +6,6 @@ page is never sent twice: a forge adds annotations to those that it has.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from services.forges.markdown import fitted, link, plain, row, size, table
@@ -57,12 +56,14 @@ def check_output(review: Review, *, annotate: bool = True) -> CheckOutput:
     )
 
 
-def check_outputs(review: Review, *, at_once: int = 50) -> tuple[CheckOutput, ...]:
-    """The same call by call, in this order; at least one. `at_once` 0: a forge without annotations."""
-    whole = check_output(review, annotate=at_once > 0)
-    told = whole.annotations
-    pages = [told[start : start + at_once] for start in range(0, len(told), at_once or 1)] or [()]
-    return tuple(replace(whole, annotations=page) for page in pages)
+def pages_of(annotations: tuple[Annotation, ...], at_once: int) -> list[tuple[Annotation, ...]]:
+    """Annotations as they are sent, `at_once` of them with a call (0: the forge takes none).
+
+    At least one page, which may be empty: the check itself goes with the first.
+    """
+    if not annotations or at_once <= 0:
+        return [()]
+    return [annotations[start : start + at_once] for start in range(0, len(annotations), at_once)]
 
 
 def actions(review: Review) -> tuple[CheckAction, ...]:

@@ -95,13 +95,3 @@ def repositories(session: Session, subject: Subject, project_id: str, limit: int
         .limit(limit)
     )
     return session.scalars(statement).all()
-
-
-def analyses_of(session: Session, pull_request_id: str, limit: int) -> Sequence[AnalysisRow]:
-    """The analyses of the heads of a pull request, the newest first."""
-    return session.scalars(
-        select(AnalysisRow)
-        .where(AnalysisRow.pull_request_id == pull_request_id)
-        .order_by(AnalysisRow.id.desc())
-        .limit(limit)
-    ).all()

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final
 
+from services.forges.check_output import pages_of
 from services.forges.models import PullRequestRow
 from services.forges.publication import CHECK, Publication
 from services.forges.values import (
@@ -79,19 +80,12 @@ def write_check(publication: Publication, wanted: WantedCheck) -> None:
     """Bring the check of the present head to this. Raises `StaleHeadError`, `ForgeError`, `LeaseLostError`."""
     known = publication.known
     identifier = known.check_id if known.check_sha == known.head_sha else None
-    pages = _pages(wanted.annotations, publication.client.features.annotations_at_once)
+    pages = pages_of(wanted.annotations, publication.client.features.annotations_at_once)
     is_there = known.check_digest == wanted.digest() and known.check_pages >= len(pages)
     goes_back = _ORDER[wanted.status] < _ORDER[known.check_state]
     if identifier is None or not (is_there or goes_back):
         _bring(publication, wanted, pages, identifier)
     publication.told(CHECK)
-
-
-def _pages(annotations: tuple[Annotation, ...], at_once: int) -> list[tuple[Annotation, ...]]:
-    """At least one, which may be empty: the check itself goes with the first."""
-    if not annotations or at_once <= 0:
-        return [()]
-    return [annotations[start : start + at_once] for start in range(0, len(annotations), at_once)]
 
 
 def _bring(

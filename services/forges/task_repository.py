@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, CursorResult, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, CursorResult, and_, delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session, aliased
 
@@ -261,14 +261,6 @@ def lost_tasks(session: Session, limit: int = 100) -> Sequence[TaskClaim]:
 def has_due_task(session: Session) -> bool:
     """Whether a task may be begun now, as far as rate limits allow."""
     return session.scalar(select(ForgeTaskRow.id).where(*_due(), ~_quiet()).limit(1)) is not None
-
-
-def task_counts(session: Session) -> dict[tuple[str, str], int]:
-    """How many tasks there are by (kind, state)."""
-    rows = session.execute(
-        select(ForgeTaskRow.kind, ForgeTaskRow.state, func.count()).group_by(ForgeTaskRow.kind, ForgeTaskRow.state)
-    )
-    return {(kind, state): number for kind, state, number in rows}
 
 
 def belongs_to_pull_request(session: Session, item: TaskClaim, pull_request_id: str) -> None:

@@ -166,19 +166,6 @@ class TriageService:
         """Decide about all of them. Raises as `change_many` does."""
         return self.change_many(subject, project, Change(decision), fingerprints=fingerprints, wanted=wanted)
 
-    def assign_many(
-        self,
-        subject: Subject,
-        project: str,
-        assignee: str | None,
-        *,
-        fingerprints: Sequence[str] = (),
-        wanted: FindingFilter | None = None,
-    ) -> BulkOutcome:
-        """Give all of them to somebody; None: to nobody. Raises as `change_many` does."""
-        change = Change(reassign=True, assignee=assignee)
-        return self.change_many(subject, project, change, fingerprints=fingerprints, wanted=wanted)
-
     # ------------------------------------------------------------------------------------------ by the clock
 
     def end_acceptances(self) -> int:

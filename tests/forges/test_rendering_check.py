@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.findings.failures import with_failures
-from services.forges.check_output import actions, check_output, check_outputs, conclusion
+from services.forges.check_output import actions, check_output, conclusion, pages_of
 from services.forges.markdown import size
 from services.forges.review import select
 from services.gates import GatePolicy
@@ -115,20 +115,21 @@ def test_a_rule_that_is_only_monitored_is_silent() -> None:
 
 
 def test_annotations_come_in_pages_that_are_the_same_each_time() -> None:
-    pages = check_outputs(review(many(120)))
-    assert [len(page.annotations) for page in pages] == [50, 50, 20]
-    assert len({page.summary for page in pages}) == 1
-    lines = [annotation.start_line for page in pages for annotation in page.annotations]
+    output = check_output(review(many(120)))
+    pages = pages_of(output.annotations, 50)
+    assert [len(page) for page in pages] == [50, 50, 20]
+    lines = [annotation.start_line for page in pages for annotation in page]
     assert sorted(lines) == list(range(1, 121))
-    assert pages == check_outputs(review(many(120)))
-    assert [page.annotations for page in check_outputs(review(clean()))] == [()]
-    assert [page.annotations for page in check_outputs(review(many(120)), at_once=0)] == [()]
+    assert output == check_output(review(many(120)))
+    assert pages_of(check_output(review(clean())).annotations, 50) == [()]
+    assert pages_of(output.annotations, 0) == [()]
+    assert check_output(review(many(120)), annotate=False).annotations == ()
 
 
 def test_there_is_an_end_to_annotations_and_rows() -> None:
-    pages = check_outputs(review(many(1_200, message="x" * 250)))
-    assert sum(len(page.annotations) for page in pages) == 500
-    summary = pages[0].summary
+    output = check_output(review(many(1_200, message="x" * 250)))
+    assert len(output.annotations) == 500
+    summary = output.summary
     assert size(summary) <= 65_535
     rows = summary.count("| warning |")
     assert 100 <= rows <= 200
@@ -137,7 +138,7 @@ def test_there_is_an_end_to_annotations_and_rows() -> None:
 
 def test_a_summary_that_is_too_long_loses_whole_rows() -> None:
     wide = changed(many(200), message="😀`é|" * 80, name="ü" * 100)
-    summary = check_outputs(review(wide))[0].summary
+    summary = check_output(review(wide)).summary
     assert size(summary) <= 65_535
     body = summary.split("### New findings\n\n")[1].split("\n\n")[0].split("\n")
     assert all(row.count(" | ") == 3 and row.endswith(" |") for row in body[2:])
