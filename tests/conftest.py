@@ -37,6 +37,9 @@ from services.settings import Settings
 from tests.servers import PostgresServer, ValkeyServer
 
 MakeSettings = Callable[..., Settings]
+# For rooms where nobody works but the test: nothing runs out by itself there, however slow the machine. A worker that
+# is a row and reports once is not silent for half a minute.
+PATIENT = {"lease": timedelta(hours=1), "heartbeat": timedelta(seconds=10), "reconcile_every": timedelta(minutes=1)}
 _TICK = 0.01  # seconds: what the kernel tells of a process's beginning is rounded down to that
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, delete, false, func, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from services.analyses.models import OPEN_STATUSES, SETTLED_STATUSES, AnalysisRow, Purpose
@@ -138,7 +138,7 @@ def _may_go(keep: Keep) -> ColumnElement[bool]:
         place = func.row_number().over(partition_by=counted.project_id, order_by=counted.id.desc())
         ranked = select(counted.id, place.label("place")).where(counted.status.not_in(OPEN_STATUSES)).subquery()
         reasons.append(AnalysisRow.id.in_(select(ranked.c.id).where(ranked.c.place > keep.number)))
-    return and_(ended, or_(*reasons))
+    return and_(ended, or_(false(), *reasons))
 
 
 def _not_wanted() -> Sequence[ColumnElement[bool]]:

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
 
 from services.settings import Settings
+from tests.conftest import PATIENT, MakeSettings
 from tests.serving import RunningServer, Workshop, token
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -30,6 +31,11 @@ def browser() -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=found, args=["--disable-dev-shm-usage"])
         yield opened
         opened.close()
+
+
+@pytest.fixture
+def make_settings(make_settings: MakeSettings) -> MakeSettings:
+    return lambda **changes: make_settings(**PATIENT | changes)
 
 
 @pytest.fixture

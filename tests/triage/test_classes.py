@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from analyzer.findings import StaticAnalysis
@@ -12,6 +10,7 @@ from services.database import Database
 from services.reports.document import CheckInfo, Harness, Report
 from services.reuse.keys import Surroundings
 from services.settings import Settings
+from tests.conftest import PATIENT
 from tests.jobs.support import SNAPSHOT, Bench, check, target
 
 HARNESS = Harness(source="mined", grade="A", constructor="Target()", inputs=["x"], provenance="a.py:1")
@@ -19,8 +18,7 @@ HARNESS = Harness(source="mined", grade="A", constructor="Target()", inputs=["x"
 
 @pytest.fixture
 def bench(database: Database, service_settings: Settings) -> Bench:
-    patient = {"lease": timedelta(hours=1), "reconcile_every": timedelta(minutes=1)}
-    return Bench(database, service_settings.model_copy(update=patient))
+    return Bench(database, service_settings.model_copy(update=PATIENT))
 
 
 def analysed(
