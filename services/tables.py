@@ -18,6 +18,7 @@ from services.accounts.models import (
 )
 from services.analyses.models import AnalysisRow, IdempotencyKeyRow
 from services.checks.models import CheckResultRow, TargetRow
+from services.digests.models import DigestMailRow, DigestRow
 from services.findings.models import FindingRow, SuppressionRow
 from services.forges.models import (
     DeliveryRow,
@@ -38,6 +39,8 @@ __all__ = [
     "AuditEventRow",
     "CheckResultRow",
     "DeliveryRow",
+    "DigestMailRow",
+    "DigestRow",
     "FindingRow",
     "ForgeTaskRow",
     "HookDeliveryRow",

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import case, insert, select, update
+from sqlalchemy import case, insert, literal, select, update
 from sqlalchemy.orm import Session
 
 from services.analyses.models import AnalysisRow
+from services.database.base import UtcDateTime
 from services.findings.models import FindingRow, SuppressionRow
 from services.projects.models import ProjectRow
 from services.triage.model import SEVERITIES, Until
@@ -103,6 +104,7 @@ def refresh(
     }
     if on_main:
         values[row.on_main] = True
+        values[row.main_since] = case((row.on_main, row.main_since), else_=literal(seen_at, UtcDateTime()))
     if verdicts:
         ranks = {severity: rank for rank, severity in enumerate(SEVERITIES)}
         values |= {

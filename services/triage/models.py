@@ -16,7 +16,8 @@ class ProjectFindingRow(Base):
 
     `until_*` end an acceptance: a date, a number of further analyses that show it, or a torch version that is newer.
     `occurrences` counts the analyses that have shown it since it was accepted. `on_main`: the newest analysis of the
-    main line has it; otherwise it was only seen in proposals, or is fixed. `severity_rank`: 0 error, 1 warning, 2 note.
+    main line has it; otherwise it was only seen in proposals, or is fixed. `main_since`: when it last came
+    there. `severity_rank`: 0 error, 1 warning, 2 note.
     """
 
     __tablename__ = "project_findings"
@@ -45,6 +46,7 @@ class ProjectFindingRow(Base):
     message: Mapped[str]
     verdict: Mapped[str]
     on_main: Mapped[bool] = mapped_column(default=False)
+    main_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     first_analysis_id: Mapped[str | None]
     last_analysis_id: Mapped[str | None]
     first_seen_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
@@ -60,6 +62,9 @@ class ProjectFindingRow(Base):
         Index(None, "project_id", "state", "severity", "verdict", "on_main"),
         Index(None, "project_id", "last_analysis_id"),
         Index(None, "assignee_id"),
+        # What has come and gone since a moment: for digests.
+        Index(None, "project_id", "main_since"),
+        Index(None, "project_id", "fixed_at"),
     )
 
 
@@ -80,4 +85,4 @@ class TriageEventRow(Base):
     text: Mapped[str] = mapped_column(default="")
     details: Mapped[dict[str, object]] = mapped_column(JsonColumn, default=dict)
 
-    __table_args__ = (Index(None, "finding_id", "id"),)
+    __table_args__ = (Index(None, "finding_id", "id"), Index(None, "kind", "at"))

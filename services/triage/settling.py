@@ -143,6 +143,7 @@ class ProjectLedger:
                 "message": finding.message,
                 "verdict": item.settlement.verdict,
                 "on_main": self._decides,
+                "main_since": self._now if self._decides else None,
                 "first_analysis_id": self._row.id,
                 "last_analysis_id": self._row.id,
                 "first_seen_at": self._now,

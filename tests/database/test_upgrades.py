@@ -44,3 +44,36 @@ def test_results_of_the_version_before_examples_are_kept(tmp_path: Path, postgre
         engine.dispose()
         assert differences(settings) == []
     postgres_server.drop_database(name)
+
+
+def test_findings_of_the_main_line_are_there_since_they_were_first_seen(
+    tmp_path: Path, postgres_server: PostgresServer
+) -> None:
+    name = "since"
+    columns = (
+        "id, project_id, fingerprint, state, reason, occurrences, rule, name, severity, severity_rank, path, line,"
+        " symbol, message, verdict, on_main, first_seen_at, last_seen_at"
+    )
+    for url in (f"sqlite:///{tmp_path / 'since.sqlite3'}", postgres_server.create_database(name)):
+        settings = Settings(database_url=url)
+        engine = build_engine(settings)
+        with engine.begin() as connection:
+            command.upgrade(alembic_configuration(connection), "0009")
+        with engine.begin() as connection:
+            connection.execute(
+                text("INSERT INTO projects (id, name, created_at) VALUES ('p', 'p', :now)"), {"now": NOW}
+            )
+            for key, on_main in (("there", "true"), ("proposed", "false")):
+                values = f"'{key}', 'p', '{key}', 'open', '', 0, 'r', 'n', 'error', 0, 'a.py', 1, '', '', 'static'"
+                connection.execute(
+                    text(f"INSERT INTO project_findings ({columns}) VALUES ({values}, {on_main}, :now, :now)"),
+                    {"now": NOW},
+                )
+        upgrade(settings)
+        with engine.begin() as connection:
+            since = connection.execute(
+                text("SELECT id FROM project_findings WHERE main_since = first_seen_at AND main_since IS NOT NULL")
+            )
+            assert since.scalars().all() == ["there"]
+        engine.dispose()
+    postgres_server.drop_database(name)

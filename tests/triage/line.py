@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import update
+from datetime import datetime
+
+from sqlalchemy import select, update
 
 from analyzer.findings import StaticAnalysis, Suppression
 from services.accounts.access import SYSTEM
@@ -87,6 +89,12 @@ class Line:
 
     def one(self, number: int) -> ProjectFinding:
         return self.inbox.finding(SYSTEM, "vision", f"fingerprint-{number}")
+
+    def main_since(self, number: int) -> datetime | None:
+        with self.bench.database.reading() as session:
+            return session.scalar(
+                select(ProjectFindingRow.main_since).where(ProjectFindingRow.fingerprint == f"fingerprint-{number}")
+            )
 
     def kinds(self, number: int) -> list[str]:
         return [event.kind for event in self.inbox.history(SYSTEM, "vision", f"fingerprint-{number}").items]

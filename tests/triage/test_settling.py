@@ -38,6 +38,23 @@ def test_what_is_gone_is_fixed_and_what_returns_has_regressed(line: Line) -> Non
     assert line.inbox.history(SYSTEM, "vision", "fingerprint-1").items[0].details == {"analysis": third}
 
 
+def test_a_finding_is_on_the_main_line_since_it_last_came_there(line: Line) -> None:
+    line.analysed(1)
+    came = line.main_since(1)
+    assert came is not None
+    line.analysed(1)
+    assert line.main_since(1) == came
+    line.submit(purpose=Purpose.PROPOSAL)
+    line.settle((1, 2))
+    assert line.main_since(2) is None
+    line.analysed(2)
+    seen = line.one(2).last_seen_at
+    assert line.main_since(2) == seen > line.one(2).first_seen_at
+    line.analysed(1, 2)
+    assert line.main_since(1) == line.one(1).last_seen_at > came
+    assert line.main_since(2) == seen
+
+
 def test_the_latest_analysis_says_where_a_finding_is(line: Line) -> None:
     line.analysed(1)
     line.submit()
