@@ -41,6 +41,7 @@ from worker.fetching import fetch_source
 from worker.forging import Forging
 from worker.held import HeldJobs
 from worker.hooks import keep_telling
+from worker.mailing import keep_mailing
 from worker.patience import patiently
 from worker.probing import probe_targets
 from worker.reading import read_source
@@ -106,6 +107,8 @@ class Runner:
         if CONTROL_QUEUE in self._queues:
             self._thread("reconciler", self._reconcile)
             self._thread("hooks", partial(keep_telling, self._database, self._settings, self._stop))
+            if self._settings.mail_server is not None:
+                self._thread("mail", partial(keep_mailing, self._database, self._settings, self._stop))
         if self._forging is not None:
             self._thread("redelivery", partial(keep_asking, self._forging.redelivery, self._settings, self._stop))
 

@@ -115,7 +115,7 @@ class UserService:
     def me(self, subject: Subject) -> UserInfo:
         """The user that `subject` is. Raises `PermissionDeniedError` for whoever is none."""
         with self._database.reading() as session:
-            return user_info(_myself(session, subject))
+            return user_info(myself(session, subject))
 
     def list(self, subject: Subject, *, cursor: str | None = None, limit: int = 50) -> UserPage:
         """All users, in the order of their names; for operators. Raises `PermissionDeniedError`."""
@@ -137,7 +137,7 @@ class UserService:
                 f"a display name has 1 to {DISPLAY_NAME_LENGTH} printable characters", field="display_name"
             )
         with self._database.unit_of_work() as uow:
-            row = _myself(uow.session, subject)
+            row = myself(uow.session, subject)
             if row.display_name != wanted:
                 details = {"name": row.name, "from": row.display_name, "to": wanted}
                 row.display_name = wanted
@@ -239,7 +239,8 @@ class UserService:
             note(uow.session, nobody, "sign-in.failure", "user", user.id, details={"address": address})
 
 
-def _myself(session: Session, subject: Subject) -> UserRow:
+def myself(session: Session, subject: Subject) -> UserRow:
+    """The user that `subject` is. Raises `PermissionDeniedError` for whoever is none."""
     row = None if subject.kind != "user" else session.get(UserRow, subject.user_id)
     if row is None:
         raise PermissionDeniedError("you are signed in with a token, which is nobody's account")

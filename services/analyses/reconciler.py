@@ -1,6 +1,6 @@
 """Finds what got lost and sets it going again: jobs of dead workers, doorbells nobody heard, unsettled analyses, and
-work for devices that no worker has. It ends acceptances whose date has come,
-and has what is no longer kept dropped, a little at a time.
+work for devices that no worker has. It ends acceptances whose date has come, has digests written that are due, and has
+what is no longer kept dropped, a little at a time.
 
 Any number of control processes may call it; a lease in the database lets one of them do it at a time. There is no
 scheduler process that could be down. This module must not know how anything is run.
@@ -20,6 +20,7 @@ from services.analyses import repository as analyses
 from services.analyses.settlement import settle_if_done
 from services.analyses.work import give_up
 from services.database import Database
+from services.digests.service import DigestService
 from services.jobs import repository as jobs
 from services.jobs.model import CPU_QUEUE
 from services.jobs.models import JobRow, JobState
@@ -47,6 +48,7 @@ class Tick:
     given_up: int = 0
     settled: int = 0
     reopened: int = 0
+    digests: int = 0
     without_device: int = 0
     rung: tuple[str, ...] = ()
     dropped: Dropped | None = None
@@ -63,6 +65,7 @@ class Reconciler:
         self._unserved_since: dict[str, float] = {}
         self._retention = RetentionService(database, SnapshotStore(settings.snapshot_dir))
         self._triage = TriageService(database)
+        self._digests = DigestService(database, settings)
         self._tidy_at = 0.0
 
     def tick(self) -> Tick:
@@ -86,6 +89,7 @@ class Reconciler:
             given_up=given_up,
             settled=settled,
             reopened=reopened,
+            digests=self._digests.queue_due(),
             without_device=without_device,
             rung=tuple(rung),
             dropped=self._tidy(),

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, CursorResult, delete, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from services.database.base import FromNow
+from services.digests.models import DigestMailRow
 from services.projects.models import HookDeliveryRow, ShareLinkRow
 
 
@@ -32,6 +33,11 @@ LEFTOVERS: Final = (
         "calls of hooks",
         HookDeliveryRow.id,
         HookDeliveryRow.due_at.is_(None) & (HookDeliveryRow.created_at < FromNow(-timedelta(days=30))),
+    ),
+    Leftover(
+        "mails of digests",
+        DigestMailRow.id,
+        DigestMailRow.due_at.is_(None) & (DigestMailRow.created_at < FromNow(-timedelta(days=30))),
     ),
     Leftover("share links", ShareLinkRow.id, ShareLinkRow.expires_at < FromNow(-timedelta(days=30))),
 )

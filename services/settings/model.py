@@ -13,6 +13,8 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from services.settings.mail import MailServer, read_address, read_mail_server
+
 # Budgets: nothing of the one means not at all, nothing of the other without end.
 _MAY_BE_NOTHING = frozenset({"examples_budget", "analysis_budget"})
 
@@ -171,6 +173,19 @@ class Settings(BaseSettings):
         default=5000, ge=0, description="ended analyses of one project that are kept, the newest ones; 0: all"
     )
 
+    smtp_url: str = Field(
+        default="",
+        description="the mail server that digests are handed to: smtp://host:587 or smtps://host:465; empty: no mail",
+    )
+    smtp_user: str = Field(default="", description="as whom; empty: without signing in")
+    smtp_password: SecretStr = Field(default=SecretStr(""), description="the password there")
+    smtp_starttls: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="whether smtp:// must change over to TLS before anything is sent; auto: unless it is this machine",
+    )
+    smtp_ca_file: Path | None = Field(default=None, description="certificate authority of an own mail server")
+    mail_from: str = Field(default="", description="the address that mail comes from: name@domain")
+
     forge_organisation: str = Field(
         default="default", description="slug of the organisation that repositories of a new installation belong to"
     )
@@ -222,6 +237,27 @@ class Settings(BaseSettings):
             raise ValueError("GRADPROOF_LEASE must be at least three times GRADPROOF_HEARTBEAT")
         return self
 
+    @model_validator(mode="after")
+    def _mail_is_whole(self) -> Settings:
+        """Mail is set up as a whole or not at all."""
+        if not self.smtp_url:
+            for name in ("smtp_user", "smtp_ca_file", "mail_from"):
+                if getattr(self, name):
+                    raise ValueError(f"GRADPROOF_{name.upper()} needs GRADPROOF_SMTP_URL")
+            return self
+        if not self.mail_from:
+            raise ValueError("GRADPROOF_SMTP_URL needs GRADPROOF_MAIL_FROM")
+        if bool(self.smtp_user) != bool(self.smtp_password.get_secret_value()):
+            raise ValueError("GRADPROOF_SMTP_USER and GRADPROOF_SMTP_PASSWORD need each other")
+        if self.smtp_ca_file is not None and not self.smtp_ca_file.is_file():
+            raise ValueError("GRADPROOF_SMTP_CA_FILE names no file that can be read")
+        for name, read in (("smtp_url", read_mail_server), ("mail_from", read_address)):
+            try:
+                read(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"GRADPROOF_{name.upper()} {error}") from None
+        return self
+
     @property
     def effective_database_url(self) -> str:
         """The SQLAlchemy URL in force; `postgres://` and `postgresql://` are taken to mean psycopg 3."""
@@ -247,6 +283,11 @@ class Settings(BaseSettings):
     def gitlab_is_set(self) -> bool:
         """Whether GitLab can be spoken to, and its webhooks believed."""
         return bool(self.gitlab_url and self.gitlab_token.get_secret_value() and self.gitlab_webhook_secrets)
+
+    @property
+    def mail_server(self) -> MailServer | None:
+        """Where mail is handed in; None: none is sent."""
+        return read_mail_server(self.smtp_url) if self.smtp_url else None
 
     @property
     def environment_dir(self) -> Path:
