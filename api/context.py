@@ -22,6 +22,7 @@ from services.analyses.compliance import ComplianceService
 from services.analyses.results import ResultService
 from services.analyses.service import AnalysisService
 from services.database import Database
+from services.digests.service import DigestService
 from services.forges.overview import PullRequestOverview
 from services.forges.receiving import Webhooks
 from services.jobs.doorbell import Doorbell
@@ -59,6 +60,7 @@ class Context:
     projects: ProjectService
     hooks: HookService
     shares: ShareService
+    digests: DigestService
     sessions: SessionService
     audit: AuditService
     oversight: OversightService
@@ -90,6 +92,7 @@ class Context:
             projects=ProjectService(database, settings),
             hooks=HookService(database, settings),
             shares=ShareService(database, settings),
+            digests=DigestService(database, settings),
             sessions=SessionService(database, settings),
             audit=AuditService(database),
             oversight=OversightService(database, settings),

@@ -343,6 +343,7 @@ ROUTES: dict[str, Line] = {
     "POST /installation/users/{name}/disable": Line(operators, form={}, names={"name": "expendable"}),
     "GET /me": Line(signed_in),
     "POST /me": Line(users_only, form={"display_name": "x"}),
+    "POST /me/digest": Line(users_only, form={}),
     "POST /me/password": Line(users_only, form={"old": PASSWORD, "new": PASSWORD}),
     "POST /me/sessions/{session_id}/end": Line(signed_in, form={}),
     "POST /me/tokens": Line(own_tokens, form={"name": "x", "scope": "read"}),

@@ -1,4 +1,4 @@
-"""What somebody sets for oneself: the name that others see, the password, sessions, tokens."""
+"""What somebody sets for oneself: the name that others see, the password, the digest, sessions, tokens."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ def change_password(
     return desk.done("/me", "The password is changed, and your other sessions are over.")
 
 
+@router.post("/me/digest")
+def choose_digest(desk: Acting, period: Annotated[str, Form(max_length=20)] = "") -> Response:
+    """Have a digest by mail once a day or a week, or none."""
+    try:
+        choice = desk.context.digests.choose(desk.subject, period or None)
+    except GradproofError as error:
+        return _me(desk, problem=error)
+    text = "No digest is sent to you." if choice.period is None else f"You get a {choice.period} digest from now on."
+    return desk.done("/me", text)
+
+
 @router.post("/me/sessions/{session_id}/end")
 def end_session(desk: Acting, session_id: str) -> Response:
     """Sign out somewhere."""
@@ -90,6 +101,7 @@ def _me(desk: Desk, *, problem: GradproofError | None = None, fresh: str | None 
         "me.html",
         problem=problem,
         user=desk.context.users.me(subject) if is_user else None,
+        digest=desk.context.digests.choice(subject) if is_user else None,
         sessions=desk.context.sessions.list(subject),
         may_make=may_make,
         tokens=[token for token in listed if token.user_id == subject.user_id and token.project_id is None],
