@@ -38,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(database, name="db")
     users = typer.Typer(no_args_is_help=True, help="People who sign in.")
     users.command("create")(create_user)
+    users.command("email")(set_email)
     users.command("password")(set_password)
     users.command("disable")(disable_user)
     app.add_typer(users, name="user")
@@ -103,7 +104,7 @@ def create_token(
 
 def create_user(
     name: str = typer.Argument(help="What the person signs in with: lower-case letters, digits, '.', '_', '-'."),
-    email: str | None = typer.Option(None, help="Shown to members of the same organisations."),
+    email: str | None = typer.Option(None, help="Shown to operators; digests go there."),
     operator: bool = typer.Option(False, "--operator", help="May do everything everywhere."),
     organisation: str | None = typer.Option(None, help="What the person becomes a member of."),
     role: Role = typer.Option(Role.VIEWER, help="As what."),
@@ -128,6 +129,17 @@ def create_user(
             f"{made} belongs to no organisation yet and sees nothing: an admin adds members on the organisation's page,"
             " or make the next one with --organisation."
         )
+
+
+def set_email(
+    name: str = typer.Argument(help="Whose address."),
+    address: str = typer.Argument("", help="name@domain; left out: none any more."),
+) -> None:
+    """Give a user an e-mail address: digests go there, if the user asks for them."""
+    from services.accounts import administration  # noqa: PLC0415
+
+    administration.set_email(read_settings(), name, address or None)
+    say(f"{name} has the address {address}." if address else f"{name} has no e-mail address.")
 
 
 def set_password(

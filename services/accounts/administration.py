@@ -100,6 +100,12 @@ def set_password(settings: Settings, name: str, password: str) -> None:
         UserService(database).set_password(SYSTEM, name, password)
 
 
+def set_email(settings: Settings, name: str, email: str | None) -> None:
+    """Give somebody an e-mail address, or none. Raises `UserNotFoundError`, `UserNameError`."""
+    with _database(settings) as database:
+        UserService(database).set_email(SYSTEM, name, email)
+
+
 def create_organisation(settings: Settings, slug: str, name: str | None) -> None:
     """Make an organisation. Raises `OrganisationNameError`, `OrganisationExistsError`."""
     with _database(settings) as database:

@@ -82,8 +82,8 @@ class UserService:
         """
         require_installation(subject)
         name = checked_name(name)
-        if email is not None and not _EMAIL.fullmatch(email):
-            raise UserNameError("this is no e-mail address", field="email")
+        if email is not None:
+            email = _checked_email(email)
         if password is not None:
             passwords.judge(password, name=name)
         kept = None if password is None else passwords.hash_password(password)
@@ -125,6 +125,27 @@ class UserService:
             rows = repository.users_after(session, cursor or "", limit + 1)
             items = tuple(user_info(row) for row in rows[:limit])
             return UserPage(items, items[-1].name if len(rows) > limit else None)
+
+    def set_email(self, subject: Subject, name: str, email: str | None) -> UserInfo:
+        """Give somebody another e-mail address, or none; for operators.
+
+        Raises `UserNotFoundError`, `UserNameError`, `PermissionDeniedError`.
+        """
+        require_installation(subject)
+        wanted = None if email is None else _checked_email(email)
+        with self._database.unit_of_work() as uow:
+            row = named_user(uow.session, name)
+            if row.email != wanted:
+                row.email = wanted
+                note(
+                    uow.session,
+                    subject,
+                    "user.email",
+                    "user",
+                    row.id,
+                    details={"name": row.name, "has_one": wanted is not None},
+                )
+            return user_info(row)
 
     def rename(self, subject: Subject, display_name: str) -> UserInfo:
         """A user is shown to others by another name from now on; what it did before keeps the name of then.
@@ -273,6 +294,12 @@ def checked_name(name: str) -> str:
             "a name has 1 to 64 lower-case letters, digits, '.', '_' or '-', and begins and ends with a letter or digit"
         )
     return name
+
+
+def _checked_email(email: str) -> str:
+    if not _EMAIL.fullmatch(email):
+        raise UserNameError("this is no e-mail address", field="email")
+    return email
 
 
 def named_user(session: Session, name: str) -> UserRow:

@@ -148,6 +148,7 @@ def test_only_who_runs_the_installation_makes_users(users: UserService, person: 
         lambda: users.create(admin, "x", password=None),
         lambda: users.disable(admin, "admin"),
         lambda: users.set_password(admin, "admin", PASSWORD),
+        lambda: users.set_email(admin, "admin", "x@team.example"),
     ]
     for action in works:
         with pytest.raises(PermissionDeniedError):

@@ -62,6 +62,18 @@ def test_who_belongs_nowhere_is_told_so(
     assert UserService(service).sign_in("root", PASSWORD, address=None).everywhere
 
 
+def test_an_account_gets_another_address_or_none(service: Database, capfd: pytest.CaptureFixture[str]) -> None:
+    UserService(service).create(SYSTEM, "ada", password=None)
+    assert run(["user", "email", "ada", "ada@team.example"]) == 0
+    assert UserService(service).find("ada").email == "ada@team.example"
+    assert "ada has the address ada@team.example." in capfd.readouterr().err
+    assert run(["user", "email", "ada", "ada at team"]) == 2
+    assert "no e-mail address" in capfd.readouterr().err
+    assert run(["user", "email", "ada"]) == 0
+    assert UserService(service).find("ada").email is None
+    assert run(["user", "email", "nobody", "ada@team.example"]) == 2
+
+
 def test_a_mistake_leaves_nothing_behind(
     service: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
