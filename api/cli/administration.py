@@ -41,6 +41,8 @@ def register(app: typer.Typer) -> None:
     users.command("email")(set_email)
     users.command("password")(set_password)
     users.command("disable")(disable_user)
+    users.command("enable")(enable_user)
+    users.command("operator")(set_operator)
     app.add_typer(users, name="user")
     organisations = typer.Typer(no_args_is_help=True, help="Organisations, which own projects.")
     organisations.command("create")(create_organisation)
@@ -159,6 +161,25 @@ def disable_user(name: str = typer.Argument(help="Who is let in no more.")) -> N
 
     administration.disable_user(read_settings(), name)
     say(f"{name} is disabled. What {name} did stays in the audit log.")
+
+
+def enable_user(name: str = typer.Argument(help="Who is let in again.")) -> None:
+    """Let a disabled user in again, with the password, the tokens and the roles of before."""
+    from services.accounts import administration  # noqa: PLC0415
+
+    administration.enable_user(read_settings(), name)
+    say(f"{name} may sign in again.")
+
+
+def set_operator(
+    name: str = typer.Argument(help="Who may do everything everywhere."),
+    revoke: bool = typer.Option(False, "--revoke", help="No longer: only what the roles of that user allow."),
+) -> None:
+    """Make a user an operator of the installation, or take that back."""
+    from services.accounts import administration  # noqa: PLC0415
+
+    administration.set_operator(read_settings(), name, operator=not revoke)
+    say(f"{name} is an operator no more." if revoke else f"{name} is an operator: may do everything everywhere.")
 
 
 def create_organisation(

@@ -94,6 +94,18 @@ def disable_user(settings: Settings, name: str) -> None:
         UserService(database).disable(SYSTEM, name)
 
 
+def enable_user(settings: Settings, name: str) -> None:
+    """Let somebody in again. Raises `UserNotFoundError`."""
+    with _database(settings) as database:
+        UserService(database).enable(SYSTEM, name)
+
+
+def set_operator(settings: Settings, name: str, *, operator: bool) -> None:
+    """Let somebody do everything everywhere, or no longer. Raises `UserNotFoundError`, `LastAdminError`."""
+    with _database(settings) as database:
+        UserService(database).set_operator(SYSTEM, name, operator=operator)
+
+
 def set_password(settings: Settings, name: str, password: str) -> None:
     """Give somebody a new password. Raises `UserNotFoundError`, `PasswordRefusedError`."""
     with _database(settings) as database:

@@ -174,13 +174,36 @@ class UserService:
         with self._database.unit_of_work() as uow:
             row = named_user(uow.session, name)
             if row.disabled_at is None:
-                if row.is_operator and repository.count_operators(uow.session) < 2:
-                    raise LastAdminError(
-                        f"{row.name!r} is the only operator: make somebody else one first", user=row.name
-                    )
+                _require_another(uow.session, row)
                 row.disabled_at = utc_now()
                 repository.end_sessions(uow.session, user_id=row.id)
                 note(uow.session, subject, "user.disable", "user", row.id, details={"name": row.name})
+            return user_info(row)
+
+    def enable(self, subject: Subject, name: str) -> UserInfo:
+        """Let somebody in again, with the password and the tokens of before. Raises as `disable` does."""
+        require_installation(subject)
+        with self._database.unit_of_work() as uow:
+            row = named_user(uow.session, name)
+            if row.disabled_at is not None:
+                row.disabled_at = None
+                note(uow.session, subject, "user.enable", "user", row.id, details={"name": row.name})
+            return user_info(row)
+
+    def set_operator(self, subject: Subject, name: str, *, operator: bool) -> UserInfo:
+        """Let somebody do everything everywhere, or no longer; it holds from their next request on.
+
+        Raises `UserNotFoundError`, `PermissionDeniedError`, `LastAdminError` for the last operator.
+        """
+        require_installation(subject)
+        with self._database.unit_of_work() as uow:
+            row = named_user(uow.session, name)
+            if row.is_operator is not operator:
+                if not operator:
+                    _require_another(uow.session, row)
+                row.is_operator = operator
+                details = {"name": row.name, "operator": operator}
+                note(uow.session, subject, "user.operator", "user", row.id, details=details)
             return user_info(row)
 
     def set_password(self, subject: Subject, name: str, password: str) -> UserInfo:
@@ -323,6 +346,12 @@ def user_info(row: UserRow) -> UserInfo:
         disabled_at=row.disabled_at,
         last_seen_at=row.last_seen_at,
     )
+
+
+def _require_another(session: Session, row: UserRow) -> None:
+    """Raise `LastAdminError` if this user is the one operator that is not disabled."""
+    if row.is_operator and row.disabled_at is None and repository.count_operators(session) < 2:
+        raise LastAdminError(f"{row.name!r} is the only operator: make somebody else one first", user=row.name)
 
 
 def _taken(name: str) -> UserExistsError:

@@ -147,6 +147,8 @@ def test_only_who_runs_the_installation_makes_users(users: UserService, person: 
     works: list[Callable[[], object]] = [
         lambda: users.create(admin, "x", password=None),
         lambda: users.disable(admin, "admin"),
+        lambda: users.enable(admin, "admin"),
+        lambda: users.set_operator(admin, "admin", operator=True),
         lambda: users.set_password(admin, "admin", PASSWORD),
         lambda: users.set_email(admin, "admin", "x@team.example"),
     ]
@@ -379,6 +381,38 @@ def test_the_last_operator_stays(users: UserService, ada: str) -> None:
     users.disable(SYSTEM, "ada")
     with pytest.raises(LastAdminError, match="only operator"):
         users.disable(SYSTEM, "second")
+    with pytest.raises(LastAdminError, match="only operator"):
+        users.set_operator(SYSTEM, "second", operator=False)
+    assert not users.set_operator(SYSTEM, "first", operator=False).is_operator, "who is let in by nobody is none"
+
+
+def test_an_operator_is_made_and_unmade_and_that_holds_at_once(
+    users: UserService, ada: str, database: Database, service_settings: Settings
+) -> None:
+    tokens = TokenService(database, service_settings)
+    text = tokens.create("laptop", ["admin"], user="ada").text
+
+    def everywhere() -> bool:
+        subject = tokens.authenticate(text)
+        assert subject is not None
+        return subject.everywhere
+
+    users.create(SYSTEM, "first", password=PASSWORD, is_operator=True)
+    assert not everywhere()
+    assert users.set_operator(SYSTEM, "ada", operator=True).is_operator
+    users.set_operator(SYSTEM, "ada", operator=True)
+    assert everywhere()
+    users.set_operator(SYSTEM, "ada", operator=False)
+    assert not everywhere()
+    assert actions(database).count("user.operator") == 2
+
+
+def test_a_disabled_user_is_let_in_again(users: UserService, ada: str, database: Database) -> None:
+    users.disable(SYSTEM, "ada")
+    for _ in range(2):
+        assert users.enable(SYSTEM, "ada").disabled_at is None
+    assert users.sign_in("ada", PASSWORD, address=None).user_id == users.find("ada").id
+    assert actions(database).count("user.enable") == 1
 
 
 def test_the_audit_log_is_never_changed(users: UserService, ada: str, database: Database) -> None:

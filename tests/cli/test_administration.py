@@ -48,6 +48,22 @@ def test_from_an_empty_installation_to_an_admin_who_signs_in(
     assert UserService(service).sign_in("ada", "another staple horse", address=None) == ada
     assert run(["user", "disable", "ada"]) == 0
     assert UserService(service).find("ada").disabled_at is not None
+    assert run(["user", "enable", "ada"]) == 0
+    assert UserService(service).find("ada").disabled_at is None
+
+
+def test_an_operator_is_made_and_the_last_one_stays(
+    service: Database, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ada", "bob"):
+        typed(monkeypatch, f"{PASSWORD}\n")
+        assert run(["user", "create", name, "--password-stdin"]) == 0
+        assert run(["user", "operator", name]) == 0
+    assert run(["user", "operator", "ada", "--revoke"]) == 0
+    assert [user.is_operator for user in UserService(service).list(SYSTEM).items] == [False, True]
+    assert "ada is an operator no more." in capfd.readouterr().err
+    assert run(["user", "operator", "bob", "--revoke"]) == 2
+    assert "make somebody else one first" in capfd.readouterr().err
 
 
 def test_who_belongs_nowhere_is_told_so(
@@ -88,7 +104,8 @@ def test_a_mistake_leaves_nothing_behind(
     typed(monkeypatch, "short\n")
     assert run(["user", "create", "ada", "--password-stdin"]) == 2
     assert "at least 12 characters" in capfd.readouterr().err
-    assert run(["user", "disable", "nobody"]) == 2
+    for command in ("disable", "enable", "operator"):
+        assert run(["user", command, "nobody"]) == 2
     assert run(["organisation", "create", "default"]) == 2
     assert UserService(service).list(SYSTEM).items == ()
 

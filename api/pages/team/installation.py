@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Query, Response
 
@@ -46,11 +46,16 @@ def make_user(
     return desk.done("/installation", f"{made.name} may sign in. A role in an organisation or project comes next.")
 
 
-@router.post("/installation/users/{name}/disable")
-def disable_user(desk: Acting, name: str) -> Response:
-    """Let somebody in no more."""
-    user = desk.context.users.disable(desk.subject, name)
-    return desk.done("/installation", f"{user.name} is let in no more.")
+@router.post("/installation/users/{name}/{action}")
+def change_user(desk: Acting, name: str, action: Literal["disable", "enable", "promote", "demote"]) -> Response:
+    """Let somebody in no more or again, or do everything or no longer."""
+    users = desk.context.users
+    if action == "disable":
+        return desk.done("/installation", f"{users.disable(desk.subject, name).name} is let in no more.")
+    if action == "enable":
+        return desk.done("/installation", f"{users.enable(desk.subject, name).name} may sign in again.")
+    user = users.set_operator(desk.subject, name, operator=action == "promote")
+    return desk.done("/installation", f"{user.name} is an operator{'' if user.is_operator else ' no more'}.")
 
 
 def _installation(
