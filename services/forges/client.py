@@ -47,10 +47,6 @@ class ForgeClient(Protocol):
         """The pull request as it is now: compare its `head_sha` before each write."""
         ...
 
-    def pull_requests_of_commit(self, repository: str, sha: str) -> tuple[PullRequest, ...]:
-        """The open pull requests that have this commit as their head; for forks GitHub may know of none."""
-        ...
-
     def merge_base(self, repository: str, base: str, head: str) -> str:
         """The commit where two commits or branches parted. `ForgeNotFoundError` if they share none."""
         ...
@@ -91,10 +87,6 @@ class ForgeClient(Protocol):
         """Change a comment of ours. `ForgeNotFoundError`: a person deleted it."""
         ...
 
-    def delete_comment(self, repository: str, number: int, identifier: str) -> None:
-        """Delete a comment of ours from the conversation. One that is gone already is no error."""
-        ...
-
     def create_review(self, repository: str, number: int, draft: ReviewDraft) -> PostedReview:
         """Write a review. `ForgeRejectedError` if reviews are atomic and a line is not in the diff: nothing is there.
 
@@ -112,10 +104,6 @@ class ForgeClient(Protocol):
 
     def unresolve_thread(self, repository: str, number: int, identifier: str) -> None:
         """Open a conversation again."""
-        ...
-
-    def delete_review_comment(self, repository: str, number: int, identifier: str) -> None:
-        """Delete a comment of ours at a line. One that is gone already is no error."""
         ...
 
     def minimise_comment(self, node_id: str, reason: MinimiseReason) -> None:

@@ -100,12 +100,6 @@ class GithubClient:
     def pull_request(self, repository: str, number: int) -> PullRequest:
         return pull_request(self._transport.get(f"{_root(repository)}/pulls/{number}").one(Pull))
 
-    def pull_requests_of_commit(self, repository: str, sha: str) -> tuple[PullRequest, ...]:
-        found = []
-        for page in self._transport.pages(f"{_root(repository)}/commits/{quote(sha, safe='')}/pulls"):
-            found += [pull_request(pull) for pull in page.many(Pull)]
-        return tuple(pull for pull in found if pull.state == "open" and pull.head_sha == sha)
-
     def merge_base(self, repository: str, base: str, head: str) -> str:
         between = f"{quote(base, safe='')}...{quote(head, safe='')}"
         # Of the commits between them none is wanted; the least that can be asked for is one.
@@ -163,9 +157,6 @@ class GithubClient:
         path = f"{_root(repository)}/issues/comments/{int(identifier)}"
         return self._comment(self._transport.write("PATCH", path, {"body": body}).one(IssueComment))
 
-    def delete_comment(self, repository: str, number: int, identifier: str) -> None:  # noqa: ARG002
-        self._delete(f"{_root(repository)}/issues/comments/{int(identifier)}")
-
     # Reviews
 
     def create_review(self, repository: str, number: int, draft: ReviewDraft) -> PostedReview:
@@ -200,9 +191,6 @@ class GithubClient:
     def unresolve_thread(self, repository: str, number: int, identifier: str) -> None:  # noqa: ARG002
         self._graphql(UNRESOLVE_THREAD, {"thread": identifier}, is_write=True)
 
-    def delete_review_comment(self, repository: str, number: int, identifier: str) -> None:  # noqa: ARG002
-        self._delete(f"{_root(repository)}/pulls/comments/{int(identifier)}")
-
     def minimise_comment(self, node_id: str, reason: MinimiseReason) -> None:
         self._graphql(MINIMISE_COMMENT, {"subject": node_id, "classifier": reason.value}, is_write=True)
 
@@ -233,12 +221,6 @@ class GithubClient:
         )
 
     # What they share
-
-    def _delete(self, path: str) -> None:
-        try:
-            self._transport.write("DELETE", path)
-        except ForgeNotFoundError:
-            return
 
     def _graphql(self, query: str, variables: dict[str, object], *, is_write: bool) -> dict[str, object]:
         payload = {"query": query, "variables": variables}

@@ -81,18 +81,6 @@ class GitlabClient:
     def pull_request(self, repository: str, number: int) -> PullRequest:
         return reading.pull_request(self._transport.get(_request(repository, number)).one(MergeRequest))
 
-    def pull_requests_of_commit(self, repository: str, sha: str) -> tuple[PullRequest, ...]:
-        path = f"{_project(repository)}/repository/commits/{quote(sha, safe='')}/merge_requests"
-        found: list[PullRequest] = []
-        for page in self._transport.pages(path):
-            # The list leaves `diff_refs` out: each that may be meant is asked for by itself.
-            found += [
-                self.pull_request(repository, listed.iid)
-                for listed in page.many(MergeRequest)
-                if listed.state == "opened" and listed.sha == sha
-            ]
-        return tuple(found)
-
     def merge_base(self, repository: str, base: str, head: str) -> str:
         path = f"{_project(repository)}/repository/merge_base"
         return self._transport.get(f"{path}?refs[]={quote(base, safe='')}&refs[]={quote(head, safe='')}").one(Commit).id
@@ -168,12 +156,6 @@ class GitlabClient:
         path = f"{_request(repository, number)}/notes/{int(identifier)}"
         return reading.comment(self._transport.write("PUT", path, {"body": body}).one(Note), us=self._us())
 
-    def delete_comment(self, repository: str, number: int, identifier: str) -> None:
-        try:
-            self._transport.write("DELETE", f"{_request(repository, number)}/notes/{int(identifier)}")
-        except ForgeNotFoundError:
-            return
-
     # Discussions
 
     def create_review(self, repository: str, number: int, draft: ReviewDraft) -> PostedReview:
@@ -232,9 +214,6 @@ class GitlabClient:
     def _resolve(self, repository: str, number: int, identifier: str, *, resolved: bool) -> None:
         path = f"{_request(repository, number)}/discussions/{quote(identifier, safe='')}"
         self._transport.write("PUT", path, {"resolved": resolved})
-
-    def delete_review_comment(self, repository: str, number: int, identifier: str) -> None:
-        self.delete_comment(repository, number, identifier)
 
     def minimise_comment(self, node_id: str, reason: MinimiseReason) -> None:  # noqa: ARG002
         raise NotSupportedByForgeError("GitLab can't fold comments away")
