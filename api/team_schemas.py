@@ -38,6 +38,7 @@ PROJECT_EXAMPLE: dict[str, Any] = {
             "suggestions": True, "annotations": True, "sarif": False, "drafts": False, "debounce_s": 20,
             "pause_after_pushes": 30,
         },
+        "assign": "owner",
     },
     "baseline": _OTHER_ID,
     "created_at": _MOMENT,

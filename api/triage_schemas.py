@@ -55,7 +55,18 @@ EVENT_EXAMPLE: dict[str, Any] = {
     "details": {"until": {"date": "2027-03-01T00:00:00+00:00"}},
 }
 PAGE_EXAMPLE = {"items": [FINDING_EXAMPLE], "next_cursor": None}
-ONE_EXAMPLE = {**FINDING_EXAMPLE, "history": [EVENT_EXAMPLE], "next_cursor": None}
+SUGGESTION_EXAMPLE = {
+    "role": "code owner",
+    "name": "@ben",
+    "user_id": EXAMPLE_ID,
+    "why": "the repository's CODEOWNERS names them for vision/ops.py",
+}
+ONE_EXAMPLE = {
+    **FINDING_EXAMPLE,
+    "suggested": [SUGGESTION_EXAMPLE],
+    "history": [EVENT_EXAMPLE],
+    "next_cursor": None,
+}
 BULK_EXAMPLE = {"changed": [_FINGERPRINT], "unchanged": [], "missing": []}
 
 
@@ -163,9 +174,19 @@ class TriageEventOut(BaseModel):
     details: dict[str, Any]
 
 
-class FindingWithHistory(ProjectFindingOut):
-    """A finding with what happened to it, the newest first."""
+class SuggestionOut(BaseModel):
+    """Who might look after a finding."""
 
+    role: Literal["code owner", "brought in by"]
+    name: str | None = Field(description="as CODEOWNERS, the forge or the commit writes it; null: nobody is known")
+    user_id: Identifier | None = Field(description="what `assignee` takes; null: no member of the project")
+    why: str
+
+
+class FindingWithHistory(ProjectFindingOut):
+    """A finding with who might look after it, and with what happened to it, the newest first."""
+
+    suggested: list[SuggestionOut]
     history: list[TriageEventOut]
     next_cursor: str | None = Field(description="asks for what happened before")
 

@@ -27,7 +27,7 @@ def fetch_source(claims: Sequence[Claim], tools: Tools) -> None:
     work = tools.load(lambda: tools.results.ingest_work(claim))
     try:
         headers = tools.credentials(claim.analysis_id)
-        tree, commit = fetch(
+        tree, _ = fetch(
             work.url, work.ref, tools.settings, cancelled=lambda: not tools.held.holds(claim), headers=headers
         )
         with tree:
@@ -42,9 +42,4 @@ def fetch_source(claims: Sequence[Claim], tools: Tools) -> None:
         reason = f"{error.code}: {error.message}"
         tools.end(claim, lambda: tools.results.ended(claim, JobState.FAILED, reason))
     else:
-        tools.end(
-            claim,
-            lambda: tools.results.ingested(
-                claim, digest=snapshot.digest, files=snapshot.files, lines=snapshot.lines, commit=commit
-            ),
-        )
+        tools.end(claim, lambda: tools.results.ingested(claim, snapshot))

@@ -25,7 +25,7 @@ from services.reports.sources import NoSources, Sources, shown_region
 from services.reports.view import MarkedLine, marked_lines
 from services.triage.errors import FindingNotFoundError, TargetNotFoundError
 from services.triage.model import History, ProjectFinding
-from services.triage.service import Suggestion
+from services.triage.origins import Suggestion
 
 router = APIRouter(include_in_schema=False)
 
@@ -46,12 +46,12 @@ class ListedFinding:
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """What the project knows of a finding. `may_decide`: the forms are shown; `origin` is who brought it in."""
+    """What the project knows of a finding. `may_decide`: the forms are shown; `suggested`: who might look after it."""
 
     project_id: str
     finding: ProjectFinding
     history: History
-    origin: Suggestion
+    suggested: tuple[Suggestion, ...]
     may_decide: bool
 
 
@@ -198,8 +198,8 @@ def _triage(context: Context, place: Place, head: Head, info: FindingInfo) -> Tr
     try:
         known = context.inbox.finding(place.subject, project_id, info.fingerprint)
         history = context.inbox.history(place.subject, project_id, info.fingerprint, limit=_MOST_EVENTS)
-        origin = context.triage.suggest_assignee(place.subject, project_id, info.fingerprint)
+        suggested = context.triage.suggest_assignees(place.subject, project_id, info.fingerprint)
     except FindingNotFoundError:
         return None
     may_decide = context.about.may(place.subject, place.analysis_id, Permission.TRIAGE)
-    return Triage(project_id, known, history, origin, may_decide)
+    return Triage(project_id, known, history, suggested, may_decide)

@@ -25,6 +25,7 @@ from api.triage_schemas import (
     FilterBody,
     FindingWithHistory,
     ProjectFindingOut,
+    SuggestionOut,
     TriageEventOut,
     UntilOut,
 )
@@ -87,11 +88,17 @@ def get_project_finding(
     caller: Reader,
     query: Annotated[HistoryQuery, Query()],
 ) -> FindingWithHistory:
-    """A finding as it was last seen, what was decided about it, and what happened to it, the newest first."""
+    """A finding as it was last seen, what was decided about it, who might look after it, and its history, the newest
+    first.
+    """
     found = context.inbox.finding(caller, project, fingerprint)
     history = context.inbox.history(caller, project, fingerprint, limit=query.limit, cursor=query.cursor)
     return FindingWithHistory(
         **_out(found).model_dump(),
+        suggested=[
+            SuggestionOut(role=who.role, name=who.name, user_id=who.user_id, why=who.why)
+            for who in context.triage.suggest_assignees(caller, project, fingerprint)
+        ],
         history=[_event(item) for item in history.items],
         next_cursor=history.next_cursor,
     )

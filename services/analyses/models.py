@@ -40,8 +40,8 @@ class AnalysisRow(Base):
 
     `examples` are those of the repository's own examples that were run for their calls, `examples_reason` says why
     some or all were not. `submitted_by` is the id of the user or token that asked for it, or of the forge's
-    installation. `totals` are the counts that lists and trends show, written when it is settled
-    (`services.analyses.totals`).
+    installation. `source_author` and `source_author_email` are what the commit says of who wrote it. `totals` are the
+    counts that lists and trends show, written when it is settled (`services.analyses.totals`).
     """
 
     __tablename__ = "analyses"
@@ -59,6 +59,8 @@ class AnalysisRow(Base):
     source_url: Mapped[str | None]
     source_ref: Mapped[str | None]
     source_commit: Mapped[str | None]
+    source_author: Mapped[str | None]
+    source_author_email: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     static_finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

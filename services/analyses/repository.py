@@ -13,11 +13,23 @@ from services.accounts.access import Permission, Subject, belongs_to_readable
 from services.analyses.models import AnalysisRow, IdempotencyKeyRow
 from services.database.base import FromNow, utc_now
 from services.jobs.models import JobKind, JobRow
+from services.snapshots.model import Snapshot
+from services.snapshots.repository import record_snapshot
 
 
 def find(session: Session, analysis_id: str) -> AnalysisRow | None:
     """The row of one analysis."""
     return session.get(AnalysisRow, analysis_id)
+
+
+def note_snapshot(session: Session, row: AnalysisRow, snapshot: Snapshot) -> None:
+    """Note what the source of an analysis holds, at which commit, and who wrote that. The store has the files."""
+    record_snapshot(session, digest=snapshot.digest, files=snapshot.files, lines=snapshot.lines, owners=snapshot.owners)
+    author = snapshot.source.author
+    row.snapshot_digest = snapshot.digest
+    row.source_commit = snapshot.source.commit
+    row.source_author = None if author is None else author.name
+    row.source_author_email = None if author is None else author.email
 
 
 def visible(subject: Subject, permission: Permission = Permission.READ) -> ColumnElement[bool]:

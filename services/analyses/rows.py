@@ -5,6 +5,7 @@ from __future__ import annotations
 from analyzer.findings import ImportNote
 from services.analyses.models import AnalysisRow
 from services.reports.document import AnalysisInfo, EnvironmentInfo, Gate, Source, Tool
+from services.snapshots.model import Author
 from services.snapshots.model import Source as SnapshotOrigin
 from services.version import version
 
@@ -16,7 +17,9 @@ def source_of(row: AnalysisRow) -> Source:
 
 def origin_of(row: AnalysisRow) -> SnapshotOrigin:
     """The same for the store of snapshots."""
-    return SnapshotOrigin(kind=row.source_kind, url=row.source_url, commit=row.source_commit)  # type: ignore[arg-type]
+    name, email = row.source_author, row.source_author_email
+    author = None if name is None or email is None else Author(name, email)
+    return SnapshotOrigin(row.source_kind, row.source_url, row.source_commit, author)  # type: ignore[arg-type]
 
 
 def gate_of(row: AnalysisRow) -> Gate | None:

@@ -59,7 +59,7 @@ from services.reports.document import (
 )
 from services.settings import Settings
 from services.snapshots.model import Snapshot
-from services.snapshots.repository import find_snapshot, record_snapshot
+from services.snapshots.repository import find_snapshot
 from services.snapshots.urls import parse_git_url, resolve
 
 PAGE_LIMIT = 100
@@ -294,11 +294,8 @@ class AnalysisService:
         row.submitted_by = subject.owner or None
         row.submitted_by_name = subject.name
         if isinstance(source, Snapshot):
-            record_snapshot(session, digest=source.digest, files=source.files, lines=source.lines)
-            row.snapshot_digest = source.digest
-            row.source_kind = source.source.kind
-            row.source_url = source.source.url
-            row.source_commit = source.source.commit
+            row.source_kind, row.source_url = source.source.kind, source.source.url
+            repository.note_snapshot(session, row, source)
         else:
             row.source_kind, row.source_url, row.source_ref = "git", source.url, source.ref
         session.add(row)

@@ -19,6 +19,7 @@ from services.analyses.model import AnalysisOptions, StaticOutcome
 from services.analyses.models import AnalysisRow, Purpose
 from services.analyses.planning import run_order
 from services.analyses.queueing import queue_examples, queue_probes, static_job
+from services.analyses.repository import note_snapshot
 from services.analyses.reusing import reuse_examples, reuse_results
 from services.analyses.settlement import POLICY, judging_policy, settle_if_done
 from services.checks import repository as checks
@@ -40,7 +41,7 @@ from services.reuse.bounds import bounds_of
 from services.reuse.keys import Circumstances, Surroundings, content_key, examples_key
 from services.reuse.origins import Origin, origin_of_analysis
 from services.settings import Settings
-from services.snapshots.repository import record_snapshot
+from services.snapshots.model import Snapshot
 from services.triage.policy import effective_policy, proposal_modes
 from services.triage.repository import settings_of
 
@@ -151,12 +152,10 @@ class WorkResults:
 
     # ------------------------------------------------------------------------------------------ what came of it
 
-    def ingested(self, claim: Claim, *, digest: str, files: int, lines: int, commit: str) -> None:
+    def ingested(self, claim: Claim, snapshot: Snapshot) -> None:
         """The source was fetched and stored: next comes reading it."""
         with self._ending(claim) as (uow, row):
-            record_snapshot(uow.session, digest=digest, files=files, lines=lines)
-            row.snapshot_digest = digest
-            row.source_commit = commit
+            note_snapshot(uow.session, row, snapshot)
             uow.session.flush()
             queue_publishing(uow.session, row)
             uow.session.add(static_job(row.id, self._settings))

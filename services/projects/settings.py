@@ -58,13 +58,16 @@ class ProjectSettings(_Part):
     """All of it. `modes` maps a rule id, a rule name or the beginning of an id to its mode.
 
     `known_rules` are the rules that the team has taken note of: one that a newer Gradproof brings is not among them and
-    is only monitored until somebody adopts it. Null: all that there are.
+    is only monitored until somebody adopts it. Null: all that there are. `assign` says whom new findings are given to,
+    if that is a member: `owner`, whom the main line's CODEOWNERS names first for the file; `author`, who wrote the pull
+    request or the last commit, but nobody for what a project's first analysis finds.
     """
 
     modes: dict[str, RuleMode] = Field(default={}, max_length=500)
     known_rules: tuple[str, ...] | None = Field(default=None, max_length=2000)
     gate: GateSettings = GateSettings()
     bot: BotSettings = BotSettings()
+    assign: Literal["nobody", "owner", "author"] = "nobody"
 
 
 def read_project_settings(stored: object) -> ProjectSettings:

@@ -30,7 +30,7 @@ from services.snapshots.errors import (
 )
 from services.snapshots.git_process import GitProcess
 from services.snapshots.limits import DEFAULT_LIMITS, MB, Deadline, Limits
-from services.snapshots.model import Source, SourceTree
+from services.snapshots.model import Author, Source, SourceTree
 from services.snapshots.paths import SUBMODULE, SYMLINK, UNUSABLE_NAME, shown
 from services.snapshots.urls import GitUrl, ResolvedUrl, Resolver, parse_git_url, resolve
 
@@ -50,6 +50,9 @@ _FETCH: Final = (
     "--no-auto-maintenance",
 )
 _MAX_LISTING: Final = 64 * MB  # 500,000 files; the tree builder counts them
+_AUTHOR: Final = re.compile(rb"author (.*?) ?<([^<>]*)> \d+ [+-]\d+")
+_LONGEST_NAME: Final = 100
+_LONGEST_EMAIL: Final = 254  # RFC 5321: what a server takes
 _LINK_MODE: Final = b"120000"
 _SUBMODULE_MODE: Final = b"160000"
 
@@ -84,7 +87,8 @@ def fetch(
         try:
             repository.read(builder)
             process.require_wanted()
-            return builder.finish(Source("git", url=str(address), commit=commit)), commit
+            source = Source("git", url=str(address), commit=commit, author=repository.author())
+            return builder.finish(source), commit
         except BaseException:
             builder.close()
             raise
@@ -233,6 +237,15 @@ class _Repository:
         if kind != b"commit":
             raise GitObjectsError(f"{self._commit} is a {shown(kind.decode('ascii', 'replace'))}, not a commit")
 
+    def author(self) -> Author | None:
+        """Who wrote the commit, as it says; None if it says nothing that can be read."""
+        header, _, _ = self._process.small(self._directory, "cat-file", "commit", self._commit).partition(b"\n\n")
+        found = next((match for line in header.split(b"\n") if (match := _AUTHOR.fullmatch(line))), None)
+        if found is None:
+            return None
+        name, email = (part.decode("utf-8", "replace").strip() for part in found.groups())
+        return Author(shown(name or email, _LONGEST_NAME), email) if _is_sound(email) else None
+
     def read(self, builder: TreeBuilder) -> None:
         """Put every file of the commit into the tree."""
         blobs = list(self._blobs(builder))
@@ -267,6 +280,11 @@ class _Repository:
                     continue
                 if path is not None:
                     yield _Blob(path, name, int(size))
+
+
+def _is_sound(email: str) -> bool:
+    """Whether it could be an address at all: no blank, nothing that a page or a header would have to escape."""
+    return 0 < len(email) <= _LONGEST_EMAIL and email.isprintable() and " " not in email
 
 
 def _content(contents: IO[bytes], blob: _Blob) -> bytes:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Literal, Self
 
+from services.snapshots.owners import OwnerLine
+
 SourceKind = Literal["directory", "archive", "git"]
 
 # Changing how a digest is made changes every digest; the prefix makes that visible instead of accidental.
@@ -20,12 +22,21 @@ _DIGEST_PREFIX = b"gradproof-tree-1\0"
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """Who wrote a commit, as the commit itself says: nobody has checked it."""
+
+    name: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """Where a tree came from. `url` and `commit` are those of git; `commit` is a full object name."""
+    """Where a tree came from. `url`, `commit` and `author` are those of git; `commit` is a full object name."""
 
     kind: SourceKind
     url: str | None = None
     commit: str | None = None
+    author: Author | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,7 @@ class Snapshot:
     """A stored tree. `lines` counts those of `.py` files.
 
     `stripped` is the archive's only top-level directory when that was taken off the paths. `left_out` counts what
-    was not kept, by reason.
+    was not kept, by reason. `owners` is what its own file of code owners says.
     """
 
     digest: str
@@ -42,6 +53,7 @@ class Snapshot:
     source: Source
     stripped: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
+    owners: tuple[OwnerLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

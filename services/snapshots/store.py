@@ -27,6 +27,7 @@ from typing import Final
 
 from services.snapshots.errors import SnapshotDamagedError, SnapshotNotFoundError, SnapshotStoreError
 from services.snapshots.model import Snapshot, SourceTree, tree_digest
+from services.snapshots.owners import owner_lines
 from services.snapshots.paths import shown
 
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
@@ -55,6 +56,7 @@ class SnapshotStore:
             source=tree.source,
             stripped=tree.stripped,
             left_out=tree.left_out,
+            owners=owner_lines(tree),
         )
         final = self._place(snapshot.digest)
         staging = self._directory / f"{_STAGING}{secrets.token_hex(8)}"

@@ -1,4 +1,4 @@
-"""Queries behind decisions about findings: the rows that are meant, the people that may be. Never commits."""
+"""Queries behind decisions about findings: the rows that are meant. Never commits."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from services.accounts.models import UserRow
-from services.analyses.models import AnalysisRow
-from services.forges.models import PullRequestRow
 from services.triage.model import FindingFilter
 from services.triage.models import ProjectFindingRow
 from services.triage.repository import filtered, of_project
@@ -53,34 +50,3 @@ def due_acceptances(session: Session, project_id: str, now: datetime, limit: int
         .order_by(row.id)
         .limit(limit)
     ).all()
-
-
-def find_user(session: Session, named: str) -> UserRow | None:
-    """The user of this id or name, unless it is disabled."""
-    user = UserRow
-    return session.scalars(
-        select(user)
-        .where(or_(user.id == named, user.name == named.strip().lower()), user.disabled_at.is_(None))
-        .limit(1)
-    ).first()
-
-
-def origin_of(session: Session, analysis_id: str) -> tuple[str | None, str | None, str] | None:
-    """Who brought an analysis about: the name that is shown, the name or id of the user that this may be, and how it is
-    known. None if there is no such analysis any more.
-    """
-    row = session.execute(
-        select(AnalysisRow.submitted_by, AnalysisRow.submitted_by_name, PullRequestRow.author)
-        .outerjoin(PullRequestRow, PullRequestRow.id == AnalysisRow.pull_request_id)
-        .where(AnalysisRow.id == analysis_id)
-    ).first()
-    if row is None:
-        return None
-    submitter_id, submitter, author = row
-    if author:
-        return author, author, "the author of the pull request that first showed it"
-    if submitter:
-        # By id where there is one: a token of somebody's goes by a name of its own.
-        why = "submitted the analysis that first showed it; who wrote the line is not known"
-        return submitter, submitter_id or submitter, why
-    return None, None, "who wrote the line is not known"

@@ -13,13 +13,11 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from services.accounts.access import EVERYTHING, SYSTEM, Permission, Subject
+from services.accounts.access import SYSTEM, Permission, Subject
 from services.accounts.audit import note
-from services.accounts.models import UserRow
 from services.database import Database, new_id
 from services.database.base import utc_now
 from services.projects.models import ProjectRow
-from services.projects.repository import is_allowed
 from services.triage import decisions_repository, repository
 from services.triage import ledger_repository as ledger
 from services.triage.decisions import (
@@ -35,6 +33,8 @@ from services.triage.expiry import Ending
 from services.triage.gates import spread
 from services.triage.model import FOR_GOOD, FindingFilter, ProjectFinding, Until
 from services.triage.models import ProjectFindingRow
+from services.triage.origins import Suggestion, suggestions
+from services.triage.people import member_called
 from services.triage.projects import project_called
 from services.triage.settling import UNDECIDED_VALUES
 
@@ -48,15 +48,6 @@ class BulkOutcome:
     changed: tuple[str, ...]
     unchanged: tuple[str, ...]
     missing: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """Who might look after a finding, and why. `user_id` is None where that is no user here, or nobody knows."""
-
-    name: str | None
-    user_id: str | None
-    why: str
 
 
 class TriageService:
@@ -111,23 +102,14 @@ class TriageService:
         """
         return self.change(subject, project, fingerprint, Change(reassign=True, assignee=assignee))
 
-    def suggest_assignee(self, subject: Subject, project: str, fingerprint: str) -> Suggestion:
-        """Who brought the finding in, as far as is known: the author of the pull request that first showed it, or
-        whoever submitted that analysis. A snapshot has no history, so that nobody knows who wrote the line.
+    def suggest_assignees(self, subject: Subject, project: str, fingerprint: str) -> tuple[Suggestion, ...]:
+        """Whose file a finding is in, and who brought it in, as far as anybody says so: one at least.
 
         Raises `FindingNotFoundError`.
         """
         with self._database.reading() as session:
             place = project_called(session, subject, project)
-            row = _found(session, place, fingerprint)
-            origin = None
-            if row.first_analysis_id is not None:
-                origin = decisions_repository.origin_of(session, row.first_analysis_id)
-            if origin is None:
-                return Suggestion(None, None, "the analysis that first showed it is not kept any more")
-            name, named, why = origin
-            user = None if named is None else _member(session, place, named)
-            return Suggestion(name, None if user is None else user.id, why)
+            return suggestions(session, place, _found(session, place, fingerprint))
 
     # ------------------------------------------------------------------------------------------ many findings
 
@@ -296,7 +278,7 @@ def _assign(
     rows: Iterable[ProjectFindingRow],
     assignee: str | None,
 ) -> list[ProjectFindingRow]:
-    user = None if assignee is None else _member(session, place, assignee)
+    user = None if assignee is None else member_called(session, place.id, assignee)
     if assignee is not None and user is None:
         raise InvalidDecisionError(f"{assignee[:100]!r} is no member of the project", field="assignee")
     told: list[tuple[ProjectFindingRow, str, str | None, str | None]] = []
@@ -312,15 +294,6 @@ def _assign(
     fingerprints = [row.fingerprint for row in changed]
     _audit(session, subject, place, "finding.assign", fingerprints=fingerprints, assignee=named)
     return changed
-
-
-def _member(session: Session, place: ProjectRow, named: str) -> UserRow | None:
-    """The user of this id or name, if that is somebody who can see the project."""
-    user = decisions_repository.find_user(session, named)
-    if user is None:
-        return None
-    sees = Subject("user", user.id, user.name, EVERYTHING, everywhere=user.is_operator, user_id=user.id)
-    return user if is_allowed(session, sees, place.id, Permission.READ) else None
 
 
 def _is_gone(row: ProjectFindingRow) -> bool:

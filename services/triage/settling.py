@@ -8,7 +8,7 @@ decisions go by the fingerprint: they stay when a finding comes and goes, and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -28,6 +28,8 @@ from services.triage.expiry import ending_of
 from services.triage.ledger_repository import Gone, Known
 from services.triage.looked import Looked
 from services.triage.model import DECIDED, SEVERITIES
+from services.triage.origins import Assignment, author_of, owner_of
+from services.triage.repository import settings_of
 
 # What is left of a decision that has ended: its history tells the rest.
 UNDECIDED_VALUES: Final[dict[str, object]] = {
@@ -82,7 +84,7 @@ class ProjectLedger:
     def record(self, settled: Sequence[SettledFinding], targets: Sequence[TargetResult]) -> None:
         """Note in the project what the analysis brought. Its own findings are stored by now."""
         session, row, project_id = self._session, self._row, self._project.id
-        ledger.add_findings(session, list(self._new(settled)))
+        self._add(list(self._new(settled)))
         options = AnalysisOptions.model_validate(row.options)
         if row.purpose != Purpose.BASE and (self._decides or row.purpose == Purpose.PROPOSAL):
             ledger.refresh(
@@ -121,6 +123,31 @@ class ProjectLedger:
         if known.state == "fixed":
             return "regressed" if self._row.purpose == Purpose.PROPOSAL else "open"
         return known.state  # type: ignore[return-value]
+
+    def _add(self, findings: Sequence[dict[str, object]]) -> None:
+        """Note new findings, and give them to whom the project wants."""
+        assign = self._assigner() if findings else _nobody
+        told = []
+        for finding in findings:
+            assignment = assign(str(finding["path"]))
+            finding |= {"assignee_id": None, "assignee_name": None}
+            if assignment is not None:
+                finding |= {"assignee_id": assignment.user_id, "assignee_name": assignment.name}
+                told.append(_assigned(str(finding["id"]), assignment, self._now, self._row.id))
+        ledger.add_findings(self._session, findings)
+        ledger.add_events(self._session, told)
+
+    def _assigner(self) -> Callable[[str], Assignment | None]:
+        """Whom a new finding in a file is given to. What a change is only compared with was there before."""
+        wanted = settings_of(self._session, self._project.id).assign
+        if self._row.purpose == Purpose.BASE:
+            return _nobody
+        if wanted == "owner":
+            return owner_of(self._session, self._project, self._row.snapshot_digest if self._decides else None)
+        if wanted == "author" and not (self._decides and self._project.baseline_id is None):
+            author = author_of(self._session, self._project.id, self._row.id)
+            return lambda _path: author
+        return _nobody
 
     def _new(self, settled: Iterable[SettledFinding]) -> Iterable[dict[str, object]]:
         noted = set(self._known)
@@ -191,6 +218,26 @@ class ProjectLedger:
             *(_left(item, "gone", item.state, "looked for, and not there any more") for item in decided),
             *(_left(item, "suppressed", item.state, "a comment in the source silences it") for item in silenced),
         ]
+
+
+def _nobody(_path: str) -> None:
+    return None
+
+
+def _assigned(finding_id: str, assignment: Assignment, at: datetime, analysis_id: str) -> dict[str, object]:
+    return {
+        "id": new_id(),
+        "finding_id": finding_id,
+        "at": at,
+        "actor_kind": SYSTEM.kind,
+        "actor_id": SYSTEM.id,
+        "actor_name": SYSTEM.name,
+        "kind": "assigned",
+        "before": None,
+        "after": assignment.name,
+        "text": assignment.why,
+        "details": {"analysis": analysis_id},
+    }
 
 
 def _left(item: Gone, kind: str, after: str, text: str) -> _Change:

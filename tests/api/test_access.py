@@ -307,6 +307,7 @@ ROUTES: dict[str, Line] = {
     f"GET {PAGE}/audit.csv": Line(in_project(CONFIGURE)),
     f"GET {PAGE}/settings": Line(in_project(CONFIGURE)),
     f"GET {PAGE}/settings/bot": Line(in_project(CONFIGURE)),
+    f"GET {PAGE}/settings/triage": Line(in_project(CONFIGURE)),
     f"GET {PAGE}/settings/gate": Line(in_project(CONFIGURE)),
     f"GET {PAGE}/settings/hooks": Line(in_project(CONFIGURE)),
     f"GET {PAGE}/settings/hooks/{{hook_id}}": Line(in_project(CONFIGURE)),
@@ -324,6 +325,7 @@ ROUTES: dict[str, Line] = {
     f"POST {PAGE}/settings/archive": Line(in_project(CONFIGURE), form={}, fresh="unarchive"),
     f"POST {PAGE}/settings/restore": Line(in_project(CONFIGURE), form={}),
     f"POST {PAGE}/settings/bot": Line(in_project(CONFIGURE), form={}),
+    f"POST {PAGE}/settings/triage": Line(in_project(CONFIGURE), form={"assign": "owner"}),
     f"POST {PAGE}/settings/gate": Line(in_project(CONFIGURE), form={}),
     f"POST {PAGE}/settings/hooks": Line(in_project(CONFIGURE), form={"url": HOOK}, fresh="hook"),
     f"POST {PAGE}/settings/hooks/{{hook_id}}/{{action}}": Line(in_project(CONFIGURE), form={}, fresh="hook"),
@@ -340,7 +342,9 @@ ROUTES: dict[str, Line] = {
     "GET /organisations/{slug}/audit.csv": Line(in_organisation(ADMINISTER)),
     "GET /installation": Line(operators),
     "POST /installation/users": Line(operators, form={"name": "u{number}"}),
-    "POST /installation/users/{name}/disable": Line(operators, form={}, names={"name": "expendable"}),
+    "POST /installation/users/{name}/{action}": Line(
+        operators, form={}, names={"name": "expendable", "action": "disable"}
+    ),
     "GET /me": Line(signed_in),
     "POST /me": Line(users_only, form={"display_name": "x"}),
     "POST /me/digest": Line(users_only, form={}),

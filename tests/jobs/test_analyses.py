@@ -20,7 +20,7 @@ from services.checks.plan import BY_DEFAULT
 from services.jobs.models import JobState
 from services.reports.document import Harness
 from services.snapshots.errors import GitUrlError
-from services.snapshots.model import Snapshot, Source
+from services.snapshots.model import Author, Snapshot, Source
 from tests.jobs.support import SNAPSHOT, Bench, check, reading
 
 GIT = GitSource("https://example.org/team/models.git", "main")
@@ -191,7 +191,8 @@ def test_a_git_source_is_fetched_by_a_job_and_then_read(bench: Bench, rung: list
     assert (work.url, work.ref) == (GIT.url, "main")
     with pytest.raises(ReportUnavailableError, match="not fetched yet"):
         bench.analyses.report(analysis_id)
-    bench.results.ingested(claim, digest=SNAPSHOT.digest, files=1, lines=10, commit=COMMIT)
+    author = Author("Ann Example", "ann@example.org")
+    bench.results.ingested(claim, replace(SNAPSHOT, source=Source("git", GIT.url, COMMIT, author)))
     assert rung == ["control", "cpu"]
     (static,) = bench.claim()
     bench.results.read(static, reading(targets=0))

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from services.accounts import TokenService
+from services.analyses.models import AnalysisRow
 from services.database import Database
 from services.settings import Settings
 from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, signed_in
@@ -120,6 +121,26 @@ def test_whoever_brought_a_finding_in_is_offered_for_it(
         page = visitor.get(first_finding(bobs, analysed(bobs, workshop))).text
     assert "submitted the analysis that first showed it; who wrote the line is not known" in page
     assert re.search(r'<option value="\w+" selected>Bob</option>', page)
+
+
+def test_code_owners_and_the_last_committer_are_named_and_the_first_member_is_offered(
+    server: RunningServer, client: httpx.Client, workshop: Workshop, rows: Rows, project: str
+) -> None:
+    visitor = signed_in(server, user=rows.user("bob", "triager", project=project))
+    rows.user("ada", "triager", project=project)
+    files = {"pkg/a.py": MODULE, "CODEOWNERS": "*.py @org/team @ada\n"}
+    analysis = analysed(client, workshop, files=files)
+    with rows.database.unit_of_work() as uow:
+        row = uow.session.get_one(AnalysisRow, analysis)
+        row.source_author, row.source_author_email, row.source_commit = "Bob <b>", "bob@example.org", "c" * 40
+    page = visitor.get(first_finding(client, analysis)).text
+    parts = re.findall(r"<dt>(code owner|brought in by)</dt><dd>(.*?)<p", page)
+    assert parts == [
+        ("code owner", '@org/team <span class="small">(no member)</span>'),
+        ("code owner", "@ada"),
+        ("brought in by", 'Bob &lt;b&gt; <span class="small">(no member)</span>'),
+    ]
+    assert re.search(r'<option value="\w+" selected>Ada</option>', page)
 
 
 def test_a_viewer_reads_the_decision_and_is_offered_no_form(

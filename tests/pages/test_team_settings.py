@@ -55,7 +55,8 @@ def test_every_settings_page_is_well_made(
     window = open_as(open_window, server, user=ada, **options)
     base = f"/projects/{project}"
     paths = [
-        f"{base}/settings{part}" for part in ("", "/gate", "/bot", "/members", "/tokens", "/hooks", f"/hooks/{hook}")
+        f"{base}/settings{part}"
+        for part in ("", "/gate", "/triage", "/bot", "/members", "/tokens", "/hooks", f"/hooks/{hook}")
     ]
     for path in [*paths, f"{base}/rules", f"{base}/audit", "/me", "/organisations", "/organisations/default",
                  "/organisations/default/audit", "/installation"]:  # fmt: skip
@@ -86,6 +87,21 @@ def test_general_settings_are_changed_and_the_project_archived_and_restored(
     window.open(f"/projects/{project}/settings")
     page.get_by_role("button", name="Take it into use again").click()
     assert page.get_by_text("sight is in use again.").is_visible()
+
+
+@BOTH
+def test_new_findings_are_given_to_code_owners(
+    open_window: Any, server: RunningServer, rows: Rows, project: str, options: dict[str, Any]
+) -> None:
+    window = open_as(open_window, server, **options)
+    page = window.page
+    window.open(f"/projects/{project}/settings/triage")
+    assert page.get_by_label("New findings are given to").input_value() == "nobody"
+    page.get_by_label("New findings are given to").select_option("owner")
+    page.get_by_role("button", name="Save").click()
+    assert "Saved" in page.get_by_role("alert").inner_text()
+    assert page.get_by_label("New findings are given to").input_value() == "owner"
+    assert settings_of(rows, server.settings, project) == ProjectSettings(assign="owner")
 
 
 @BOTH
@@ -277,9 +293,17 @@ def test_an_operator_makes_and_disables_users(server: RunningServer, rows: Rows)
     assert "Bob" in operator.get("/installation").text
     assert sent(operator, "/installation/users/bob/disable").status_code == 303
     assert "disabled" in operator.get("/installation").text
+    assert sent(operator, "/installation/users/bob/enable").status_code == 303
+    assert "disabled" not in operator.get("/installation").text
+    assert sent(operator, "/installation/users/bob/promote").status_code == 303
+    assert "Operator no more" in operator.get("/installation").text
+    assert sent(operator, "/installation/users/bob/demote").status_code == 409
+    rows.user("ann", is_operator=True)
+    assert sent(operator, "/installation/users/bob/demote").status_code == 303
+    assert sent(operator, "/installation/users/bob/crown").status_code == 422
     assert sent(operator, "/organisations", slug="acme", name="Acme").headers["location"] == "/organisations/acme"
     member = signed_in(server, user=rows.user("eve", "admin"))
-    for path in ("/installation/users", "/installation/users/bob/disable", "/organisations"):
+    for path in ("/installation/users", "/installation/users/bob/promote", "/organisations"):
         assert sent(member, path, name="x", slug="x").status_code == 403, path
     assert member.get("/installation").status_code == 403
 
@@ -289,8 +313,8 @@ def test_who_may_not_configure_is_refused_and_sees_no_way_there(
 ) -> None:
     viewer = signed_in(server, user=rows.user("eve", "viewer"))
     stranger = signed_in(server, user=rows.user("max"))
-    pages = ["settings", "settings/gate", "settings/bot", "settings/members", "settings/tokens", "settings/hooks",
-             "audit", "audit.csv"]  # fmt: skip
+    pages = ["settings", "settings/gate", "settings/triage", "settings/bot", "settings/members", "settings/tokens",
+             "settings/hooks", "audit", "audit.csv"]  # fmt: skip
     forms = ["settings", "settings/archive", "settings/restore", "settings/gate", "settings/bot", "settings/members",
              "settings/tokens", f"settings/tokens/{'0' * 27}/revoke", "settings/hooks",
              f"settings/hooks/{'0' * 27}/remove", f"settings/hooks/{'0' * 27}/deliveries/{'0' * 27}/repeat",

@@ -38,6 +38,7 @@ from services.snapshots.errors import (
     TreeTooLargeError,
 )
 from services.snapshots.git import fetch
+from services.snapshots.model import Author
 from tests.recovery.support import eventually
 from tests.snapshots.git_server import HOST_NAME, GitServer, serve
 from tests.snapshots.making import FILES, stream, tar_of
@@ -111,8 +112,35 @@ def test_the_default_branch_is_fetched_with_the_digest_of_the_same_files_in_an_a
     with tree, read_archive(stream(tar_of(FILES)), "a.tar") as archived:
         assert dict(tree) == FILES
         assert commit == model.git("rev-parse", "HEAD")
-        assert tree.source == Source("git", url=server.url("model.git"), commit=commit)
+        assert tree.source == Source("git", server.url("model.git"), commit, Author("A", "a@example.org"))
         assert tree.digest == archived.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "email", "author"),
+    [
+        ("Zoë Example", "zoe@example.org", Author("Zoë Example", "zoe@example.org")),
+        ("\u202e<script>", "a@b", Author("\\u202escript", "a@b")),
+        ("N" * 300, "a@b", Author(f"{'N' * 50}…{'N' * 50}", "a@b")),
+        ("A", "not an address", None),
+        ("A", "\u202ea@b", None),
+        ("A", f"{'a' * 260}@b", None),
+        ("A", "", None),
+    ],
+)
+def test_the_author_is_whom_the_commit_names_as_far_as_that_can_be_shown(
+    server: GitServer, settings: Settings, name: str, email: str, author: Author | None
+) -> None:
+    place = f"written-{sum(map(ord, name + email))}"
+    repository = Repository(server.root, place)
+    repository.write({"a.py": b"1"})
+    repository.git("add", "-A")
+    message = "x\n\nauthor Somebody Else <else@example.org> 1 +0000"
+    repository.git("-c", f"user.name={name}", "-c", f"user.email={email}", "commit", "-q", "-m", message)
+    repository.publish()
+    tree, _ = fetch(server.url(f"{place}.git"), None, settings)
+    with tree:
+        assert tree.source.author == author
 
 
 def test_a_ref_is_a_branch_a_tag_a_full_name_or_a_commit(server: GitServer, settings: Settings) -> None:

@@ -16,6 +16,7 @@ from services.configuration import Configuration
 from services.gates import GatePolicy
 from services.jobs.model import Claim
 from services.reports.document import CheckInfo
+from services.snapshots.model import Snapshot
 from services.triage.inbox import Inbox
 from services.triage.model import ProjectFinding
 from services.triage.models import ProjectFindingRow
@@ -35,10 +36,15 @@ class Line:
         self.results = ResultService(bench.database, bench.settings)
 
     def submit(
-        self, *, options: AnalysisOptions | None = None, base: str | None = None, purpose: Purpose | None = None
+        self,
+        *,
+        options: AnalysisOptions | None = None,
+        base: str | None = None,
+        purpose: Purpose | None = None,
+        snapshot: Snapshot = SNAPSHOT,
     ) -> str:
         submitted = self.bench.analyses.submit(
-            SNAPSHOT, options, project="vision", base=base, occasion=Occasion(purpose=purpose)
+            snapshot, options, project="vision", base=base, occasion=Occasion(purpose=purpose)
         )
         return str(submitted.analysis_id)
 

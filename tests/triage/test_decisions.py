@@ -11,7 +11,6 @@ from services.accounts.access import SYSTEM, Permission, Role, Subject
 from services.accounts.errors import PermissionDeniedError
 from services.accounts.models import AuditEventRow, ProjectMembershipRow, UserRow
 from services.analyses.model import AnalysisOptions
-from services.analyses.models import AnalysisRow
 from services.analyses.reconciler import Reconciler
 from services.database import Database
 from services.database.base import utc_now
@@ -264,17 +263,6 @@ def test_comments_and_assignments_are_told_in_the_history(line: Line, triage: Tr
             triage.assign(SYSTEM, "vision", ONE, nobody)
     with pytest.raises(InvalidDecisionError):
         triage.comment(SYSTEM, "vision", ONE, " ")
-
-
-def test_who_brought_a_finding_in_is_said_as_far_as_it_is_known(line: Line, triage: TriageService) -> None:
-    analysis_id = line.analysed(1)
-    suggestion = triage.suggest_assignee(SYSTEM, "vision", ONE)
-    assert (suggestion.name, suggestion.user_id) == ("Gradproof", None)
-    assert "who wrote the line is not known" in suggestion.why
-    ann = member(line.bench.database, "ann", Role.VIEWER)
-    with line.bench.database.unit_of_work() as uow:
-        uow.session.get_one(AnalysisRow, analysis_id).submitted_by_name = "ann"
-    assert triage.suggest_assignee(SYSTEM, "vision", ONE).user_id == ann.id
 
 
 @pytest.fixture

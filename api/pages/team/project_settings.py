@@ -8,7 +8,15 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Form, Request, Response
 
 from api.pages.team.desk import Acting, Desk, Looking
-from api.pages.team.settings_forms import CONDITIONS, SWITCHES, gate_value, with_bot, with_gate
+from api.pages.team.settings_forms import (
+    ASSIGNMENTS,
+    CONDITIONS,
+    SWITCHES,
+    gate_value,
+    with_assignment,
+    with_bot,
+    with_gate,
+)
 from services.accounts.access import Permission
 from services.accounts.errors import PermissionDeniedError
 from services.problems import GradproofError
@@ -100,6 +108,18 @@ def change_bot(desk: Acting, project_id: str, fields: Fields) -> Response:
     return _change(desk, project_id, fields, with_bot, _bot)
 
 
+@router.get("/projects/{project_id}/settings/triage")
+def triage_page(desk: Looking, project_id: str) -> Response:
+    """Whom new findings are given to."""
+    return _triage(desk, configurable(desk, project_id))
+
+
+@router.post("/projects/{project_id}/settings/triage")
+def change_triage(desk: Acting, project_id: str, fields: Fields) -> Response:
+    """Have them given to others."""
+    return _change(desk, project_id, fields, with_assignment, _triage)
+
+
 def _change(
     desk: Desk,
     project_id: str,
@@ -140,4 +160,16 @@ def _bot(desk: Desk, project: ProjectView, problem: GradproofError | None = None
         problem=problem,
         switches=SWITCHES,
         bot=project.settings.bot,
+    )
+
+
+def _triage(desk: Desk, project: ProjectView, problem: GradproofError | None = None) -> Response:
+    return desk.page(
+        "settings/triage.html",
+        section="projects",
+        project=project,
+        part="Triage",
+        problem=problem,
+        assignments=ASSIGNMENTS,
+        assign=project.settings.assign,
     )

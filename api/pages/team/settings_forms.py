@@ -27,6 +27,11 @@ SWITCHES: Final = (
     ("drafts", "Look at drafts, too"),
     ("sarif", "Upload SARIF to code scanning"),
 )
+ASSIGNMENTS: Final = (
+    ("nobody", "nobody"),
+    ("owner", "the code owner of the file, as CODEOWNERS of the main line says"),
+    ("author", "who wrote the pull request or the last commit"),
+)
 _NUMBERS: Final = ("inline_most", "debounce_s", "pause_after_pushes")
 
 
@@ -44,6 +49,11 @@ def with_bot(present: ProjectSettings, fields: Mapping[str, str]) -> ProjectSett
     bot: dict[str, object] = {name: fields.get(name) == "true" for name, _ in SWITCHES}
     bot |= {name: fields[name].strip() for name in _NUMBERS if fields.get(name, "").strip()}
     return _changed(present, bot={**bot, "summary": fields.get("summary", BotSettings().summary)})
+
+
+def with_assignment(present: ProjectSettings, fields: Mapping[str, str]) -> ProjectSettings:
+    """The settings with whom new findings are given to. Raises `InvalidProjectSettingsError`."""
+    return _changed(present, assign=fields.get("assign", ""))
 
 
 def with_modes(present: ProjectSettings, fields: Mapping[str, str]) -> ProjectSettings:
