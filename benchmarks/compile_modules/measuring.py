@@ -32,7 +32,7 @@ import torch._inductor.config  # noqa: E402
 from gradproof_probe.checks.base import CheckContext  # noqa: E402
 from gradproof_probe.checks.compile_equivalence import CompileEquivalence, preload  # noqa: E402
 from gradproof_probe.compiling import kept_kernels  # noqa: E402
-from gradproof_probe.compiling.inductor import worst_error  # noqa: E402
+from gradproof_probe.compiling.inductor import errors_of, worst_of  # noqa: E402
 from gradproof_probe.compiling.running import Counter, backend_named, observed, observed_compiled  # noqa: E402
 from gradproof_probe.equivalence.observation import bitwise_differences  # noqa: E402
 from gradproof_probe.harness.recipe import Recipe  # noqa: E402
@@ -92,7 +92,7 @@ def _compiled(context: CheckContext, backend: str, cache: str) -> Json:
     }
     if backend == "inductor":
         reference = observed(context, "train", calls=calls, dtype=torch.float64)
-        found["ratio"], found["tensor"], *_ = worst_error(plain, compiled, reference)
+        found["ratio"], found["tensor"], *_ = worst_of(errors_of(plain, compiled, reference))
         found |= kept_kernels.counted()
     return found
 

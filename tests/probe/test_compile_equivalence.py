@@ -77,6 +77,10 @@ def test_the_same_bits_pass_and_say_that_inductor_did_not_run(spoken: Spoken) ->
     assert result["evidence"]["eval"] == "not compiled: it gives the same bits as train mode"
     assert "inductor not run: 0 s are left" in result["summary"]
     assert result["evidence"]["aot_eager train"]["graphs"] >= 1
+    (units,) = result["evidence"]["units_apart"]
+    assert (units["compared"], units["against"], units["dtype"]) == ("compiled (aot_eager)", "eager", "float32")
+    assert units["buckets"] == [{"up_to": 0, "elements": units["elements"], "beyond": 0}]
+    assert units["elements"] > 0
 
 
 def test_a_custom_function_is_compiled_as_well(spoken: Spoken) -> None:
@@ -103,7 +107,12 @@ def test_code_that_asks_whether_it_is_compiled_fails_where_it_asks(spoken: Spoke
 
 def test_a_value_that_dynamo_computes_otherwise_is_found_at_its_line(spoken: Spoken) -> None:
     assert failed(spoken, "Cached") == ("fail", "compile_differs", line("Cached"))
-    assert spoken.result("Cached", CHECK)["diagnosis"]["numbers"]["operation"] == "mul"
+    result = spoken.result("Cached", CHECK)
+    assert result["diagnosis"]["numbers"]["operation"] == "mul"
+    units = result["evidence"]["units_apart"]
+    assert [item["compared"] for item in units] == ["compiled (aot_eager)", "compiled (eager)"]
+    assert units[0]["largest"] > 2**20
+    assert units[0]["percent_beyond"] > 1
 
 
 def test_a_rounding_that_eager_magnifies_as_well_is_no_other_result(spoken: Spoken) -> None:
@@ -216,5 +225,12 @@ def test_inductor_is_judged_against_float64() -> None:
     assert result["verdict"] == "pass", result
     assert "inductor agrees" in result["summary"]
     assert result["evidence"]["inductor_s"] > 0
+    captured, generated = result["evidence"]["units_apart"]
+    assert (captured["compared"], generated["compared"]) == ("compiled (aot_eager)", "compiled (inductor)")
+    assert captured["largest"] == 0
+    assert generated["largest"] < 2**12  # 64 measured
+    assert generated["percent_beyond"] == 0
     # Here it is eager that is far from the reference.
     assert failed(spoken, "HalfFloor") == ("fail", "eager_not_finite", line("HalfFloor"))
+    (_, generated) = spoken.result("HalfFloor", CHECK)["evidence"]["units_apart"]
+    assert (generated["dtype"], generated["not_finite"]) == ("float16", 15)

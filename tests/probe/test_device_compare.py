@@ -151,6 +151,10 @@ def test_rounding_as_tf32_does_is_explained_and_passes() -> None:
     result = spoken.result("Whole", CHECK)
     assert (result["verdict"], result["diagnosis"]["cause"]) == ("pass", "tf32"), result
     assert result["evidence"]["tensors"][0]["device_error"] > 1e-5
+    with_tf32, without = result["evidence"]["units_apart"]
+    assert (with_tf32["compared"], without["compared"]) == ("simulated", "simulated with TF32 off")
+    assert with_tf32["percent_beyond"] > 10
+    assert without["percent_beyond"] == 0
 
 
 # -- kernels
@@ -176,7 +180,11 @@ def said(result: dict[str, Any]) -> tuple[str, str | None]:
 
 @pytest.mark.parametrize("kernels", ["the CPU's own", "split-K order", "1-ulp libm", "order noise (atomics)"])
 def test_other_healthy_kernels_pass(judged: dict[str, dict[str, Any]], kernels: str) -> None:
-    assert said(judged[f"Normed with {kernels}"]) == ("pass", None), judged[f"Normed with {kernels}"]
+    result = judged[f"Normed with {kernels}"]
+    assert said(result) == ("pass", None), result
+    (units,) = result["evidence"]["units_apart"]
+    assert (units["compared"], units["against"], units["dtype"]) == ("simulated", "the CPU", "float32")
+    assert units["percent_beyond"] == 0
 
 
 def test_fused_recurrent_cells_pass(judged: dict[str, dict[str, Any]]) -> None:
@@ -204,6 +212,9 @@ def test_a_wrong_kernel_is_named_with_the_line_that_calls_it(
     assert said(result) == ("fail", "kernel_fault"), result
     assert operation in result["summary"]
     assert result["line"] == line_of(mark)
+    (units,) = result["evidence"]["units_apart"]
+    assert units["largest"] > 2**16  # as healthy kernels: 1,304 at most
+    assert units["percent_beyond"] > 50
 
 
 def test_code_that_asks_where_it_runs_is_named(judged: dict[str, dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from gradproof_probe.checks.base import CheckContext
-from gradproof_probe.compiling.inductor import allowed_ratio, worst_error
+from gradproof_probe.compiling.inductor import allowed_ratio, errors_of, worst_of
 from gradproof_probe.compiling.running import observed
 from gradproof_probe.equivalence.observation import Observation
 from gradproof_probe.harness.recipe import Recipe
@@ -26,7 +26,7 @@ LARGE = torch.ones(16, dtype=torch.float64)
 def worst(small: float) -> float:
     """Where float64 and eager have next to nothing, and compiled code this much of the largest gradient."""
     nought, other = torch.full((16,), 1e-13, dtype=torch.float64), torch.full((16,), small)
-    return worst_error(seen(nought.float(), LARGE.float()), seen(other, LARGE.float()), seen(nought, LARGE))[0]
+    return worst_of(errors_of(seen(nought.float(), LARGE.float()), seen(other, LARGE.float()), seen(nought, LARGE)))[0]
 
 
 def test_a_gradient_that_is_nought_but_for_rounding_is_not_compared() -> None:

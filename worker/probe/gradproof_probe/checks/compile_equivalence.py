@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 from gradproof_probe.checks.answer import Answer
 from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Documentation
 from gradproof_probe.compiling import kept_kernels
+from gradproof_probe.equivalence.units import TOLD
 from gradproof_probe.processes import LineWriter, watch
 
 # What inductor takes with its header at hand, two sandboxes on two cores: 6.8 s for 4 captured operations, 12 s for 20,
@@ -69,7 +70,8 @@ class CompileEquivalence(Check):
             "interpreted, and the cut moved until one operation is left; its submitted line, its submodule and, with "
             "inductor, the pass or lowering are named. Where a second call is compiled again, the guards are listed "
             "that failed; graph breaks are listed with their lines. Suspicions of reading that only running settles "
-            "(hooks that come after compiling, divisions on the edges of buckets) are tried at their own places."
+            "(hooks that come after compiling, divisions on the edges of buckets) are tried at their own places.\n\n"
+            f"{TOLD}"
         ),
         how_it_decides=(
             "`aot_eager` has to give the same bits as plain eager execution (14 of 14 measured "
@@ -111,6 +113,9 @@ class CompileEquivalence(Check):
         settled = [*evidence.get("hypotheses", []), *inductor.evidence.get("hypotheses", _unsettled(context, inductor))]
         if settled:
             evidence["hypotheses"] = settled
+        units = [*evidence.get("units_apart", []), *inductor.evidence.get("units_apart", [])]
+        if units:
+            evidence["units_apart"] = units
         evidence["inductor"] = inductor.text
         evidence |= {name: inductor.evidence[name] for name in _CACHE if name in inductor.evidence}
         evidence["inductor_s"] = round(used, 2)

@@ -12,6 +12,7 @@ from gradproof_probe.checks.base import Check, CheckContext, CheckResult, Diagno
 from gradproof_probe.devices.comparison import Comparison
 from gradproof_probe.devices.device import NoDevice, find_device
 from gradproof_probe.devices.placement import Placement, placement
+from gradproof_probe.equivalence.units import TOLD
 
 
 class DeviceCompare(Check):
@@ -25,6 +26,7 @@ class DeviceCompare(Check):
             "and five times on the device, always with the same seeds and the same random incoming gradient. If it "
             "draws random numbers, it is compared in eval mode, since devices draw others. Switches of TF32 and of "
             "matmul precision that the submitted code sets are noted and put back.\n\n"
+            f"{TOLD}\n\n"
             "Without a device nothing is compared, but it is looked whether the target could be moved to one: on a "
             "simulated device, forward and backward, and with fake CUDA tensors, forward. Tensors that stay on the "
             "CPU are traced to where they were made."

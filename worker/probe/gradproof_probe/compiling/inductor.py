@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -18,7 +19,16 @@ from gradproof_probe.compiling.conditioning import RATIO, is_ill_conditioned
 from gradproof_probe.compiling.explaining import concerning, first_line_not_finite, located
 from gradproof_probe.compiling.running import Backend, backend_named, observed, observed_compiled
 from gradproof_probe.compiling.suspected import failing, settled_by_inductor, wire
-from gradproof_probe.equivalence.observation import ROUNDING, UNIT, Mode, Observation, norm, relative_error
+from gradproof_probe.equivalence.observation import (
+    FLOOR,
+    ROUNDING,
+    UNIT,
+    Mode,
+    Observation,
+    norm,
+    relative_error,
+)
+from gradproof_probe.equivalence.units import Share, Units
 from gradproof_probe.gradients.precision import STEPS
 from gradproof_probe.importing import describe_error
 
@@ -42,12 +52,14 @@ _DIVIDING: Final = frozenset({"div", "floordiv", "floor_divide", "true_divide"})
 def inductor_stage(context: CheckContext, until: float, patched: Backend | None = None) -> Answer:
     """`until`: monotonic seconds, for finding out where a difference begins. `patched`: what stands in for inductor."""
     answer, plain, compiled = _compared(context, until, patched)
+    counted = {key: value for key, value in answer.evidence.items() if key == "units_apart"}
     is_open = answer.cause == kept_kernels.DIFFERS_WARM
     settled = [] if is_open else settled_by_inductor(context, answer, plain, compiled)
     if answer.verdict == "pass" and (found := failing(settled)) is not None:
         answer = _rests_on_kept(found.text) or found
     if answer.cause != kept_kernels.DIFFERS_WARM:
         answer.evidence["hypotheses"] = wire(settled)
+    answer.evidence |= counted  # of both ways, whatever became of the answer
     answer.evidence["inductor_cache"] = kept_kernels.counted()
     return answer
 
@@ -71,21 +83,57 @@ def _compared(
         said = f"inductor not judged: compiling raised {describe_error(error, 200)}"
         cause = kept_kernels.DIFFERS_WARM if kept_kernels.is_warm() else ""
         return Answer("skipped", cause, said), None, None
+    answer, share = _judged(context, until, (plain, compiled, reference), patched)
+    units = Units("compiled (inductor)", "eager")
+    units.add(plain, compiled, reference, share)
+    answer.evidence["units_apart"] = units.to_evidence()
+    return answer, plain, compiled
+
+
+def _judged(
+    context: CheckContext,
+    until: float,
+    found: tuple[Observation, Observation, Observation],
+    patched: Backend | None,
+) -> tuple[Answer, Share]:
+    """And how far each tensor may be from the reference."""
+    plain, compiled, reference = found
     lost = _not_finite_in_eager(plain, compiled, reference)
     if lost is not None:
         answer = _rests_on_kept(f"{lost} is finite compiled alone") or _lost_in_eager(context, lost, plain)
-        return answer, plain, compiled
+        return answer, _without_bound
     missing = [name for name in plain.values if name in reference.values and name not in compiled.values]
     if missing:
-        answer = _explained(context, until, f"inductor gives no {missing[0]}", (plain, compiled), 1.0, patched)
-        return answer, plain, compiled
-    worst, name, of_plain, of_compiled = worst_error(plain, compiled, reference)
-    if worst <= RATIO or worst <= allowed_ratio(context, plain):
+        text = f"inductor gives no {missing[0]}"
+        return _explained(context, until, text, (plain, compiled), 1.0, patched), _without_bound
+    errors = errors_of(plain, compiled, reference)
+    worst, name, of_plain, of_compiled = worst_of(errors)
+    ratio = RATIO if worst <= RATIO else allowed_ratio(context, plain)
+    share = _allowed(errors, ratio, reference)
+    if worst <= ratio:
         numbers = f"{worst:.2f} times eager's error, at {name}" if name else "no difference"
-        return Answer("pass", "equal", f"inductor agrees ({numbers})"), plain, compiled
+        return Answer("pass", "equal", f"inductor agrees ({numbers})"), share
     text = f"inductor is off by {of_compiled:.2e} at {name}, eager by {of_plain:.2e} (both against float64)"
     limit = (max(of_plain, UNIT) * min(of_compiled, 1.0)) ** 0.5
-    return _explained(context, until, text, (plain, compiled), limit, patched), plain, compiled
+    return _explained(context, until, text, (plain, compiled), limit, patched), share
+
+
+def _without_bound(_name: str) -> float:
+    return float("inf")
+
+
+def _allowed(errors: Mapping[str, _Error], ratio: float, reference: Observation) -> Share:
+    """What is not among the errors is noise, or no result that is judged."""
+    noise = _NOISE * reference.gradient_norm()
+
+    def share(name: str) -> float:
+        if name in errors:
+            return ratio * errors[name].unit
+        expected = reference.values[name]
+        is_noise = name.startswith("gradient") and expected.is_floating_point() and noise > 0
+        return noise / max(norm(expected), FLOOR * noise / _NOISE) if is_noise else float("inf")
+
+    return share
 
 
 def _rests_on_kept(text: str) -> Answer | None:
@@ -151,9 +199,18 @@ def _distance(value: torch.Tensor, expected: torch.Tensor) -> float:
     return norm(value.to(torch.float64) - expected) if value.shape == expected.shape else float("inf")
 
 
-def worst_error(plain: Observation, compiled: Observation, reference: Observation) -> tuple[float, str, float, float]:
-    """How many times as far off as eager, where, and how far both are."""
-    found = (0.0, "", 0.0, 0.0)
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """Of one tensor, against float64. `unit`: eager's error, and no less than a unit of its type."""
+
+    of_plain: float
+    of_compiled: float
+    unit: float
+
+
+def errors_of(plain: Observation, compiled: Observation, reference: Observation) -> dict[str, _Error]:
+    """How far off both are, by the name of the tensor, without gradients that are nought but for rounding."""
+    found: dict[str, _Error] = {}
     largest = reference.gradient_norm()
     for name, expected in reference.values.items():
         if not expected.is_floating_point() or name not in plain.values:
@@ -162,12 +219,19 @@ def worst_error(plain: Observation, compiled: Observation, reference: Observatio
         noise = _NOISE * floor
         if floor and norm(expected) <= noise and _distance(compiled.values[name], expected) <= noise:
             continue
-        of_plain = relative_error(plain.values[name], expected, floor)
-        of_compiled = relative_error(compiled.values[name], expected, floor)
         own = plain.values[name]
+        of_plain = relative_error(own, expected, floor)
         unit = max(of_plain, float(torch.finfo(own.dtype).eps) if own.is_floating_point() else UNIT)
-        if of_compiled / unit > found[0]:
-            found = (of_compiled / unit, name, of_plain, of_compiled)
+        found[name] = _Error(of_plain, relative_error(compiled.values[name], expected, floor), unit)
+    return found
+
+
+def worst_of(errors: Mapping[str, _Error]) -> tuple[float, str, float, float]:
+    """How many times as far off as eager, where, and how far both are."""
+    found = (0.0, "", 0.0, 0.0)
+    for name, error in errors.items():
+        if error.of_compiled / error.unit > found[0]:
+            found = (error.of_compiled / error.unit, name, error.of_plain, error.of_compiled)
     return found
 
 

@@ -39,6 +39,7 @@ from gradproof_probe.equivalence.observation import (
     Observation,
     bitwise_differences,
 )
+from gradproof_probe.equivalence.units import Units
 from gradproof_probe.gradients.attribution import Place, innermost, relative
 from gradproof_probe.gradients.precision import PrecisionTrace
 from gradproof_probe.importing import describe_error
@@ -70,10 +71,14 @@ class CapturedStages:
     operations: int = 0
     random: bool = False
     traced_s: float = 0.0
+    units: dict[str, Units] = field(default_factory=dict)
 
     def run(self) -> Answer:
         """The answer of these stages; its evidence is the whole of `evidence`."""
         answer = self._compared()
+        counted = [record for units in self.units.values() for record in units.to_evidence()]
+        if counted:
+            self.evidence["units_apart"] = counted
         if answer.verdict == "pass":
             answer = self._transformed() or self._recompiled() or self._larger() or answer
         if self.context.hypotheses:
@@ -219,6 +224,8 @@ class CapturedStages:
 
     def _judged(self, mode: Mode, stage: str, plain: Observation, compiled: Observation) -> Answer | _Differs | float:
         differences = bitwise_differences(plain, compiled)
+        units = self.units.setdefault(stage, Units(f"compiled ({stage})", "eager"))
+        units.add(plain, compiled, plain, lambda _name: ROUNDING, said=f"{mode} mode, ")
         if not differences:
             moved = moved_otherwise(self.context, mode, stage, plain, compiled)
             if moved is not None:

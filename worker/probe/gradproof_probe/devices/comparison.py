@@ -28,6 +28,7 @@ from gradproof_probe.devices.replay import Layer, first_layer
 from gradproof_probe.devices.settings import full_precision, line_that_sets, preserved, switch_off, unusual
 from gradproof_probe.devices.strays import StrayTensors
 from gradproof_probe.equivalence.observation import Mode, Observation, observe, observe_built, relative_error
+from gradproof_probe.equivalence.units import Units
 from gradproof_probe.gradients.attribution import Place, innermost, relative
 from gradproof_probe.gradients.precision import PrecisionTrace
 from gradproof_probe.harness.recipe import build
@@ -115,6 +116,7 @@ class Comparison:
     def _judge(self, seen: _Seen) -> CheckResult:
         self._evidence["runs"] = RUNS
         everything = seen.judged()
+        self._count(seen, seen.runs[0], everything, self._device.label)
         told = [one for one in everything if not one.blind]
         if not everything:
             return self._said("inconclusive", "nothing_in_common", "there is no floating result to compare")
@@ -132,6 +134,13 @@ class Comparison:
         if worst.of_device <= worst.allowed:
             return self._within(worst, flips)
         return self._beyond(seen, worst, spread)
+
+    def _count(self, seen: _Seen, device: Observation, found: list[Judged], compared: str) -> None:
+        """How many units each number is off, whatever is said of it."""
+        allowed = {one.name: one.allowed for one in found}
+        units = Units(compared, "the CPU")
+        units.add(seen.plain, device, seen.reference, lambda name: allowed.get(name, float("inf")))
+        self._evidence["units_apart"] = [*self._evidence.get("units_apart", []), *units.to_evidence()]
 
     def _within(self, worst: Judged, flips: list[str]) -> CheckResult:
         label = self._device.label
@@ -156,7 +165,9 @@ class Comparison:
         )
         with full_precision():
             exact = self._observe(device=self._device.name, wrap=_switched_off)
-            if all(one.of_device <= one.allowed or one.blind for one in seen.judged(exact)):
+            without = seen.judged(exact)
+            if all(one.of_device <= one.allowed or one.blind for one in without):
+                self._count(seen, exact, without, f"{self._device.label} with TF32 off")
                 return self._reduced(seen, worst, text)
             if spread >= worst.of_device:
                 return self._unstable(text, spread)
