@@ -16,6 +16,7 @@ from services.reports.fix_diff import fix_diff
 from services.reports.measured_errors import MeasuredError, measured_errors
 from services.reports.portraits import Found, Portrait, failure_mark, finding_mark
 from services.reports.sources import Sources, line_region, shown_region
+from services.reports.unit_histograms import UnitHistogram, unit_histograms
 from services.reports.view import (
     CheckView,
     FindingView,
@@ -63,6 +64,7 @@ class FindingDetail:
     decisive: Telling | None
     others: tuple[Telling, ...]
     errors: tuple[MeasuredError, ...]
+    units: tuple[UnitHistogram, ...]
     portrait: Portrait | None
     portrait_of: str
 
@@ -74,7 +76,7 @@ class FindingDetail:
     @property
     def measured_by_telling(self) -> bool:
         """Whether the errors by type and device are what the finding is about."""
-        measuring = {row.check for row in self.errors}
+        measuring = {row.check for row in self.errors} | {chart.check for chart in self.units}
         return any(item.check.info.check in measuring for item in self.telling)
 
     @property
@@ -89,6 +91,7 @@ class TargetDetail:
 
     view: TargetView
     errors: tuple[MeasuredError, ...]
+    units: tuple[UnitHistogram, ...]
     lines: tuple[MarkedLine, ...]
 
 
@@ -108,6 +111,7 @@ def finding_detail(
                 portrait, portrait_of = check.portrait, target.name
             if (target.name, check.info.check, check.info.device) in told and check.info.check != _PORTRAIT:
                 telling.append(Telling(target.name, check))
+    checks = [check for target in targets for check in target.checks]
     decisive = next((item for item in telling if _decided(finding.evidence, item)), telling[0] if telling else None)
     return FindingDetail(
         view=finding_view(finding, harness, sources, context=_CONTEXT),
@@ -120,7 +124,8 @@ def finding_detail(
         diff=fix_diff(finding, sources),
         decisive=decisive,
         others=tuple(item for item in telling if item is not decisive),
-        errors=measured_errors([check for target in targets for check in target.checks]),
+        errors=measured_errors(checks),
+        units=unit_histograms(checks),
         portrait=portrait,
         portrait_of=portrait_of,
     )
@@ -131,6 +136,7 @@ def target_detail(target: TargetInfo, findings: Sequence[FindingInfo], sources: 
     return TargetDetail(
         view=target_view(target, sources, _marks(findings, [target])),
         errors=measured_errors(target.checks),
+        units=unit_histograms(target.checks),
         lines=marked_lines(sources, line_region(sources, target.path, target.line), context=3),
     )
 

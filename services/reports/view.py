@@ -22,6 +22,8 @@ from services.reports.harnesses import Examples, NotRun
 from services.reports.jacobian_picture import jacobian_picture
 from services.reports.portraits import KEYS, Found, Portrait, draw, failure_mark, finding_mark, read_portrait
 from services.reports.sources import Sources, excerpt, line_region, shown_region
+from services.reports.unit_histograms import KEY as UNITS
+from services.reports.unit_histograms import unit_sentences
 
 # A cell of a picture is 90 bytes: four pictures of the largest size make a page 1 MB longer, and sixty of 8 by 8.
 _MOST_CELLS = 12_288
@@ -212,6 +214,8 @@ def _target(
 
 def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources, pictures: _Pictures) -> CheckView:
     told = gradient_evidence(check.evidence)
+    units = " ".join(unit_sentences(check))
+    evidence = check.evidence | {UNITS: units} if units else check.evidence
     portrait = pictures.portray(check.evidence, anchor)
     shown = told.shown_keys() | (KEYS if portrait is not None else frozenset())
     path, line = (check.path, check.line or 1) if check.path else (target.path, target.line)
@@ -225,7 +229,7 @@ def _check(anchor: str, target: TargetInfo, check: CheckInfo, sources: Sources, 
         facts=told.facts(),
         picture=pictures.draw(told, anchor),
         portrait=portrait,
-        evidence=_rows({key: value for key, value in check.evidence.items() if key not in shown}),
+        evidence=_rows({key: value for key, value in evidence.items() if key not in shown}),
     )
 
 

@@ -339,6 +339,67 @@ def test_errors_by_type_and_device_stand_in_a_table_with_what_rounding_explains(
     ]
 
 
+def units_apart(**changes: Any) -> dict[str, Any]:
+    """What a check counted: rounding, and three numbers of 4,096 that are not."""
+    ends = [(0, 2048), (1, 1200), (2, 500), (4, 240), (8, 80), (16, 20), (32, 5)]
+    buckets = [{"up_to": end, "elements": number, "beyond": 0} for end, number in ends]
+    wrong = [{"up_to": 4096, "elements": 2, "beyond": 2}, {"up_to": None, "elements": 1, "beyond": 1}]
+    told = {"compared": "compiled (inductor)", "against": "eager", "dtype": "float32", "buckets": [*buckets, *wrong]}
+    return told | {"largest": 9_000_000, "worst": "gradient weight", "not_finite": 0, "left_out": 0} | changes
+
+
+@pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
+def test_units_in_the_last_place_are_drawn_said_and_told_in_a_table(
+    open_window: Any, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
+) -> None:
+    same = units_apart(compared="compiled (aot_eager)", buckets=[{"up_to": 0, "elements": 4096, "beyond": 0}])
+    rounding = units_apart(compared="cuda", against="the CPU", buckets=units_apart()["buckets"][:-2], largest=30)
+    hostile = units_apart(compared="\u202e<img src=x onerror=alert(1)>", dtype="bfloat16", worst=LONG)
+    identity = analysed(
+        client,
+        workshop,
+        failing(check="compile_equivalence", path="pkg/a.py", line=6,
+                evidence={"units_apart": [same, units_apart(), hostile]}),
+        check(check="device_compare", device="cuda", evidence={"units_apart": [rounding, "no record"]}),
+    )  # fmt: skip
+    window = open_window(**options)
+    window.open(f"/analyses/{identity}/targets/0")
+    page = window.page
+    charts = page.locator(".unit-chart")
+    assert [head.split(", ")[-1] for head in charts.locator("figcaption").all_inner_texts()] == [
+        "compiled (aot_eager) against eager compile_equivalence",
+        "compiled (inductor) against eager compile_equivalence",
+        "[U+202E]<img src=x onerror=alert(1)> against eager compile_equivalence",
+        "cuda against the CPU device_compare",
+    ]
+    assert "All 4,096 numbers are the same." in charts.nth(0).inner_text()
+    assert charts.nth(0).locator("svg").count() == 0
+    wrong = charts.nth(1)
+    assert (
+        "50 % of the 4,096 numbers agree exactly; 3 are further off than the check allows, by more than 1,024 units: "
+        "that is not rounding."
+    ) in wrong.inner_text()
+    assert (wrong.locator(".unit-bar").count(), wrong.locator(".unit-beyond").count()) == (9, 2)
+    assert (charts.nth(3).locator(".unit-bar").count(), charts.nth(3).locator(".unit-beyond").count()) == (7, 0)
+    for details in charts.get_by_text("The figures as a table").all():
+        details.click()
+    table = page.get_by_role("table", name="float32 on cpu, compiled (inductor) against eager, by units")
+    rows = [" | ".join(row.locator("th, td").all_inner_texts()) for row in table.get_by_role("row").all()]
+    assert rows[:2] == ["units apart | numbers | beyond", "0 | 2,048 | 0"]
+    assert rows[-2:] == ["2,049 to 4,096 | 2 | 2", "more than 8,388,608 | 1 | 1"]
+    for drawn in charts.locator("svg").all():
+        box = drawn.bounding_box()
+        assert box is not None
+        assert 250 < box["width"] < 500
+    assert_well_made(page)
+    items = client.get(f"/api/v1/analyses/{identity}/findings").json()["items"]
+    rested = next(item for item in items if item["rule"] == "compile_equivalence")
+    window.open(f"/analyses/{identity}/findings/{rested['fingerprint']}")
+    assert charts.count() == 4
+    assert charts.nth(1).is_visible()  # open, since it is what the finding is about
+    assert_well_made(page)
+
+
 @pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
 def test_the_graph_of_a_call_shows_what_was_found_on_it_and_leads_there(
     open_window: Any, server: RunningServer, client: httpx.Client, workshop: Workshop, options: dict[str, Any]
