@@ -134,10 +134,9 @@ def test_code_owners_and_the_last_committer_are_named_and_the_first_member_is_of
         row = uow.session.get_one(AnalysisRow, analysis)
         row.source_author, row.source_author_email, row.source_commit = "Bob <b>", "bob@example.org", "c" * 40
     page = visitor.get(first_finding(client, analysis)).text
-    parts = re.findall(r"<dt>(code owner|brought in by)</dt><dd>(.*?)<p", page)
+    parts = re.findall(r'<dt>(code owner|brought in by)</dt><dd>(.*?)</dd><dd class="small">', page)
     assert parts == [
-        ("code owner", '@org/team <span class="small">(no member)</span>'),
-        ("code owner", "@ada"),
+        ("code owner", '@org/team <span class="small">(no member)</span></dd><dd>@ada'),
         ("brought in by", 'Bob &lt;b&gt; <span class="small">(no member)</span>'),
     ]
     assert re.search(r'<option value="\w+" selected>Ada</option>', page)
