@@ -47,7 +47,8 @@ from gradproof_probe.importing import describe_error
 # What is more than rounding, and less than this, can be the same rounding where a result is ill-conditioned (a long
 # chain of cosine transforms: 2e-6): eager itself then answers as much to inputs that are off by one unit.
 ILL_CONDITIONED: Final = 1e-3
-# A stage that took longer than this is not traced again, for guards or another shape, while nothing is wrong.
+# A stage that took longer than this is not traced again, for guards or another shape, while nothing is wrong. These are
+# seconds of the processor: by the clock, what a check says would hang on what else the machine does.
 CHEAP_S: Final = 2.0
 _STACK: Final = re.compile(r'File "([^"]+)", line (\d+)')
 _OWN_LIMITS: Final = ("Unsupported", "InternalTorchDynamoError", "BackendCompilerFailed", "SkipFrame")
@@ -203,7 +204,7 @@ class CapturedStages:
         from torch._dynamo.utils import counters
 
         counters.clear()
-        begun = time.monotonic()
+        begun = time.process_time()
         counter = Counter(backend or backend_named(stage))
         after: list[int] = []
         try:
@@ -213,7 +214,7 @@ class CapturedStages:
         self.evidence[f"{stage} {mode}"] = {"graphs": counter.graphs, "operations": counter.operations}
         if stage == WHOLE:
             if mode == "train":
-                self.operations, self.traced_s = counter.operations, time.monotonic() - begun
+                self.operations, self.traced_s = counter.operations, time.process_time() - begun
             self._note_dynamo(mode, sum(counters["graph_break"].values()), after)
         if counter.graphs == 0:
             return Answer("inconclusive", "nothing_compiled", "Dynamo captured no graph: nothing ran compiled")
