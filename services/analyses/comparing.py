@@ -5,11 +5,13 @@ Gathers plain values for `services.gates.classes`, which decides. This module ne
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy.orm import Session
 
 from services.analyses.model import AnalysisOptions
 from services.analyses.models import SETTLED_STATUSES, AnalysisRow
-from services.checks.pages_repository import base_checks, base_targets, earlier_verdicts
+from services.checks.comparing_repository import base_checks, base_devices, base_targets, earlier_verdicts
 from services.gates.classes import Comparand
 
 
@@ -19,17 +21,16 @@ def comparand_of(session: Session, row: AnalysisRow) -> Comparand | None:
     return None if base is None else comparand(session, row, base)
 
 
-def comparand(session: Session, row: AnalysisRow, base: AnalysisRow) -> Comparand:
-    """The same for any two analyses."""
+def comparand(session: Session, row: AnalysisRow, base: AnalysisRow, names: Collection[str] | None = None) -> Comparand:
+    """The same for any two analyses; with what is needed for targets of these names only, if given."""
     torch, devices = base.tool.get("torch"), base.tool.get("devices", [])
     assert isinstance(devices, list)
-    checks = base_checks(session, base.id)
     return Comparand(
         ran=base.status in SETTLED_STATUSES and not AnalysisOptions.model_validate(base.options).static_only,
         torch=None if torch is None else str(torch),
         # A result of a device is worth as much as the worker's word that it had it.
-        devices=frozenset({*map(str, devices), *(device for _, _, device in checks)}),
-        targets=base_targets(session, base.id),
-        checks=checks,
-        earlier=earlier_verdicts(session, row.id, row.project_id),
+        devices=frozenset({*map(str, devices), *base_devices(session, base.id)}),
+        targets=base_targets(session, base.id, names),
+        checks=base_checks(session, base.id, names),
+        earlier=earlier_verdicts(session, row.id, row.project_id, names),
     )

@@ -1,12 +1,11 @@
 """What changed from one analysis to another, read part by part. Changes nothing.
 
-Findings are compared by the database. Checks are compared here, by their verdicts: those of an analysis are a few
-thousand short rows.
+Findings and checks are compared by the database: those of a large analysis are 30,000 rows, of which a page shows 200.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,13 +13,14 @@ from sqlalchemy.orm import Session
 
 from services.analyses.comparing import comparand
 from services.analyses.models import AnalysisRow
-from services.checks.pages_repository import base_checks, verdicts_of
+from services.checks import comparing_repository as checks
+from services.checks.pages_repository import verdicts_of
 from services.findings import comparing_repository as findings
-from services.gates.classes import BaseCheck, CheckKey, with_classes
+from services.gates.classes import CheckKey, with_classes
 from services.reports.build import finding_info
 from services.reports.compare import CheckChange, Comparison, ComparisonCounts, FindingChange
 from services.reports.document import CheckClassName, FindingInfo
-from services.reports.listing import Slice, position_of
+from services.reports.listing import Slice
 
 ListOfFindings = Literal["new", "fixed", "unchanged", "regressed"]
 ComparisonPart = Literal["new", "fixed", "unchanged", "regressed", "finding_changes", "check_changes"]
@@ -63,10 +63,9 @@ def compared(session: Session, base: AnalysisRow, head: AnalysisRow, asked: Aske
             for item in changes.items
         ]
         _note(following, "finding_changes", changes.next_cursor)
-    checks = _check_changes(session, base, head)
     shown: Slice[CheckChange] = Slice((), None)
     if asked.wants("check_changes"):
-        shown = _slice(checks, position_of(asked.cursor), limit)
+        shown = _check_changes(session, base, head, limit=limit, cursor=asked.cursor)
         _note(following, "check_changes", shown.next_cursor)
     return Comparison(
         base=base.id,
@@ -79,47 +78,51 @@ def compared(session: Session, base: AnalysisRow, head: AnalysisRow, asked: Aske
         check_changes=list(shown.items),
         counts=ComparisonCounts(
             **{kind: findings.number_of_difference(session, base.id, head.id, kind) for kind in _FINDINGS},
-            check_changes=len(checks),
+            check_changes=checks.number_of_changes(session, base.id, head.id),
         ),
         next_cursors=following,
     )
 
 
-def _check_changes(session: Session, base: AnalysisRow, head: AnalysisRow) -> list[CheckChange]:
-    before, after = base_checks(session, base.id), base_checks(session, head.id)
-    keys = [key for key in dict.fromkeys([*after, *before]) if _verdict(before, key) != _verdict(after, key)]
-    classes: dict[tuple[str, str, str], CheckClassName | None] = {}
-    if any(_verdict(after, key) == "fail" for key in keys):
-        torch = head.tool.get("torch")
-        told = with_classes(
-            verdicts_of(session, head.id), comparand(session, head, base), torch=None if torch is None else str(torch)
-        )
-        classes = {
-            (target.declaration.name, check.check, check.device): check.baseline_class
-            for target in told
-            for check in target.checks
-        }
-    return [
-        CheckChange(
-            target=key[0],
-            check=key[1],
-            device=key[2],
-            before=_verdict(before, key),
-            after=_verdict(after, key),
-            baseline_class=classes.get(key),
-        )
-        for key in keys
-    ]
+def _check_changes(
+    session: Session, base: AnalysisRow, head: AnalysisRow, *, limit: int, cursor: str | None
+) -> Slice[CheckChange]:
+    """Checks whose verdict changed; those that fail now with whether that came with the change."""
+    page = checks.page_of_changes(session, base.id, head.id, limit=limit, cursor=cursor)
+    classes = _classes(session, base, head, {item.target for item in page.items if item.after == "fail"})
+    return Slice(
+        tuple(
+            CheckChange(
+                target=item.target,
+                check=item.check,
+                device=item.device,
+                before=item.before,
+                after=item.after,
+                baseline_class=classes.get((item.target, item.check, item.device)),
+            )
+            for item in page.items
+        ),
+        page.next_cursor,
+    )
 
 
-def _verdict(checks: Mapping[CheckKey, BaseCheck], key: CheckKey) -> str | None:
-    found = checks.get(key)
-    return None if found is None else found.verdict
-
-
-def _slice(changes: list[CheckChange], start: int, limit: int) -> Slice[CheckChange]:
-    end = start + limit
-    return Slice(tuple(changes[start:end]), str(end) if end < len(changes) else None)
+def _classes(
+    session: Session, base: AnalysisRow, head: AnalysisRow, names: Collection[str]
+) -> dict[CheckKey, CheckClassName | None]:
+    """Of the checks of these targets that fail."""
+    if not names:
+        return {}
+    torch = head.tool.get("torch")
+    told = with_classes(
+        verdicts_of(session, head.id, names),
+        comparand(session, head, base, names),
+        torch=None if torch is None else str(torch),
+    )
+    return {
+        (target.declaration.name, check.check, check.device): check.baseline_class
+        for target in told
+        for check in target.checks
+    }
 
 
 def _note(following: dict[str, str], part: ComparisonPart, cursor: str | None) -> None:

@@ -13,14 +13,12 @@ from typing import Final
 from sqlalchemy import ColumnElement, and_, exists, func, select
 from sqlalchemy.orm import Session
 
-from services.analyses.models import AnalysisRow
 from services.checks.models import CheckResultRow, TargetRow
 from services.checks.repository import check_info, class_in, target_result
 from services.database.base import storable
 from services.findings.model import TargetResult
-from services.gates.classes import BaseCheck, BaseTarget, CheckKey
 from services.jobs.models import JobRow
-from services.reports.document import CheckInfo, Harness
+from services.reports.document import CheckInfo
 from services.reports.listing import CursorError, Slice, position_of
 
 PAGE_LIMIT: Final = 200
@@ -200,15 +198,23 @@ def numbers_of_verdicts(session: Session, analysis_id: str) -> dict[str, int]:
     return dict(rows.all())
 
 
-def verdicts_of(session: Session, analysis_id: str) -> tuple[TargetResult, ...]:
-    """The targets of an analysis with the verdicts of their checks, and without what those say: for a gate."""
+def verdicts_of(session: Session, analysis_id: str, names: Collection[str] | None = None) -> tuple[TargetResult, ...]:
+    """The targets of an analysis with the verdicts of their checks, and without what those say: for a gate.
+
+    Of targets of these names only, if given.
+    """
     row = CheckResultRow
+    of_analysis: tuple[ColumnElement[bool], ...] = (row.analysis_id == analysis_id,)
+    named: tuple[ColumnElement[bool], ...] = (TargetRow.analysis_id == analysis_id,)
+    if names is not None:
+        named = (*named, TargetRow.name.in_(names))
+        of_analysis = (*of_analysis, row.target_id.in_(select(TargetRow.id).where(*named)))
     results: dict[str, list[CheckInfo]] = {}
-    failing = session.execute(select(row.id, row.evidence).where(row.analysis_id == analysis_id, row.verdict == "fail"))
+    failing = session.execute(select(row.id, row.evidence).where(*of_analysis, row.verdict == "fail"))
     classes = {check_id: class_in(evidence) for check_id, evidence in failing}
     rows = session.execute(
         select(row.id, row.target_id, row.check_name, row.verdict, row.device)
-        .where(row.analysis_id == analysis_id)
+        .where(*of_analysis)
         .order_by(row.target_id, row.id)
     )
     for check_id, target_id, name, verdict, device in rows:
@@ -222,76 +228,8 @@ def verdicts_of(session: Session, analysis_id: str) -> tuple[TargetResult, ...]:
                 baseline_class=classes.get(check_id),
             )
         )
-    targets = session.scalars(
-        select(TargetRow).where(TargetRow.analysis_id == analysis_id).order_by(TargetRow.position)
-    )
+    targets = session.scalars(select(TargetRow).where(*named).order_by(TargetRow.position))
     return tuple(target_result(target, results.get(target.id, ())) for target in targets)
-
-
-def base_checks(session: Session, analysis_id: str) -> dict[CheckKey, BaseCheck]:
-    """By target, check and device what the checks of an analysis said, for comparing."""
-    row = CheckResultRow
-    rows = session.execute(
-        select(TargetRow.name, row.check_name, row.device, row.verdict, row.diagnosis)
-        .join(TargetRow, TargetRow.id == row.target_id)
-        .where(row.analysis_id == analysis_id)
-    )
-    return {
-        (name, check, device): BaseCheck(verdict, None if diagnosis is None else str(diagnosis.get("cause")))
-        for name, check, device, verdict, diagnosis in rows
-    }
-
-
-def base_targets(session: Session, analysis_id: str) -> dict[str, BaseTarget]:
-    """By name the targets of an analysis, for comparing."""
-    rows = session.execute(
-        select(TargetRow.name, TargetRow.harness, TargetRow.not_run_reason).where(TargetRow.analysis_id == analysis_id)
-    )
-    found: dict[str, BaseTarget] = {}
-    for name, stored, reason in rows:
-        harness = None if stored is None else Harness.model_validate(stored)
-        found[name] = BaseTarget(
-            constructor=None if harness is None else harness.constructor,
-            inputs=() if harness is None else tuple(harness.inputs),
-            has_harness=harness is not None,
-            not_run_reason=reason,
-        )
-    return found
-
-
-def earlier_verdicts(session: Session, analysis_id: str, project_id: str | None) -> dict[CheckKey, frozenset[str]]:
-    """By failing check of the analysis, the verdicts that other analyses of the project have of the very same run.
-
-    The same run: everything that results rest on is equal, told by the key under which they are reused.
-    """
-    row = CheckResultRow
-    failing = session.execute(
-        select(TargetRow.name, row.check_name, row.device, JobRow.reuse_key)
-        .join(TargetRow, TargetRow.id == row.target_id)
-        .join(JobRow, JobRow.id == row.job_id)
-        .where(row.analysis_id == analysis_id, row.verdict == "fail", JobRow.reuse_key.is_not(None))
-    ).all()
-    keys = sorted({key for *_, key in failing if key is not None})
-    seen: dict[tuple[str, str, str], set[str]] = {}
-    for start in range(0, len(keys), 500):
-        others = session.execute(
-            select(JobRow.reuse_key, row.check_name, row.device, row.verdict)
-            .join(JobRow, JobRow.id == row.job_id)
-            .join(AnalysisRow, AnalysisRow.id == JobRow.analysis_id)
-            .where(
-                JobRow.reuse_key.in_(keys[start : start + 500]),
-                JobRow.analysis_id != analysis_id,
-                AnalysisRow.project_id.is_not_distinct_from(project_id),
-            )
-            .distinct()
-        )
-        for key, check, device, verdict in others:
-            seen.setdefault((str(key), check, device), set()).add(verdict)
-    return {
-        (name, check, device): frozenset(seen[(str(key), check, device)])
-        for name, check, device, key in failing
-        if (str(key), check, device) in seen
-    }
 
 
 def _placed(session: Session, *conditions: ColumnElement[bool]) -> PlacedTarget | None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import select
 
 from services.accounts.access import SYSTEM, Permission, Subject
+from services.analyses.comparing import comparand
 from services.analyses.comparisons import Asked
 from services.analyses.errors import AnalysisNotFoundError
+from services.analyses.model import AnalysisOptions
+from services.analyses.models import AnalysisRow
+from services.checks.models import TargetRow
+from services.checks.pages_repository import verdicts_of
+from services.gates.classes import with_classes
 from services.reports.compare import Comparison, compare
 from services.reports.listing import CursorError
-from tests.jobs.support import check
+from tests.jobs.support import Bench, check
 from tests.triage.line import Line
 
 
@@ -41,6 +48,81 @@ def test_both_ways_agree(line: Line) -> None:
         assert without_counts(there) == without_counts(expected)
     # What the project had seen fixed before, and what the base lacks.
     assert [item.fingerprint for item in by_database(line, second, third).regressed] == ["fingerprint-1"]
+
+
+def ran(bench: Bench, *verdicts: tuple[str, ...]) -> str:
+    """An analysis in which a check of each target said one thing after the other."""
+    options = AnalysisOptions(checks=("gradcheck", "nan_gradient", "hvp"), reuse=False)
+    analysis_id = bench.submit_and_read(targets=len(verdicts), options=options)
+    left = list(verdicts)
+    while claims := bench.claim():
+        for claim in claims:
+            bench.results.ran(claim, torch="2.13.0+cpu", devices=["cpu"], sandbox="off", import_torch=1)
+            for name, verdict in zip(("gradcheck", "nan_gradient", "hvp"), left.pop(0), strict=False):
+                bench.results.check(claim, check(name, verdict))  # type: ignore[arg-type]
+            bench.results.probed(claim)
+    return analysis_id
+
+
+@pytest.fixture
+def two(line: Line) -> tuple[str, str]:
+    """Two analyses whose checks differ in each way in which they can."""
+    base = ran(
+        line.bench, ("pass", "pass", "fail"), ("inconclusive", "error"), ("fail",), ("pass", "skipped"), ("pass",), ()
+    )
+    head = ran(
+        line.bench, ("fail", "pass", "pass"), ("fail", "fail"), ("fail", "fail"), ("pass", "fail"), (), ("pass", "fail")
+    )
+    return base, head
+
+
+def test_verdicts_are_compared_as_whole_reports_are(line: Line, two: tuple[str, str]) -> None:
+    base, head = two
+    for first, second in ((base, head), (head, base), (head, head)):
+        there, expected = by_database(line, first, second).check_changes, in_memory(line, first, second).check_changes
+        assert [change.model_dump(exclude={"baseline_class"}) for change in there] == [
+            change.model_dump(exclude={"baseline_class"}) for change in expected
+        ]
+    with line.bench.database.reading() as session:
+        one, other = session.get_one(AnalysisRow, base), session.get_one(AnalysisRow, head)
+        told = with_classes(verdicts_of(session, head), comparand(session, other, one), torch="2.13.0+cpu")
+    classes = {(target.declaration.name, item.check): item.baseline_class for target in told for item in target.checks}
+    changes = by_database(line, base, head).check_changes
+    found = {(change.target, change.check): change.baseline_class for change in changes if change.after == "fail"}
+    assert found == {key: classes[key] for key in found}
+    assert {"new", "flaky", "not_comparable"} <= set(found.values())
+
+
+def test_changed_verdicts_come_in_pages(line: Line, two: tuple[str, str]) -> None:
+    whole = by_database(line, *two)
+    assert whole.counts is not None
+    assert whole.counts.check_changes == len(whole.check_changes) == 9
+    seen, cursor = [], "0"
+    while cursor:
+        page = by_database(line, *two, Asked("check_changes", cursor, 4))
+        assert page.counts == whole.counts
+        seen += page.check_changes
+        cursor = page.next_cursors.get("check_changes", "")
+    assert seen == whole.check_changes
+    with pytest.raises(CursorError):
+        by_database(line, *two, Asked("check_changes", "x"))
+
+
+def test_of_two_targets_of_one_name_the_last_is_compared(line: Line, two: tuple[str, str]) -> None:
+    base, head = two
+    with line.bench.database.unit_of_work() as uow:
+        for analysis in two:
+            names = uow.session.scalars(
+                select(TargetRow).where(TargetRow.analysis_id == analysis).order_by(TargetRow.position)
+            ).all()
+            names[1].name = names[0].name
+    there, expected = by_database(line, base, head).check_changes, in_memory(line, base, head).check_changes
+    told, wanted = (
+        sorted((change.target, change.check, change.before or "", change.after or "") for change in changes)
+        for changes in (there, expected)
+    )
+    assert told == wanted
+    assert len({target for target, *_ in told}) == 5
 
 
 def test_long_lists_come_in_pages(line: Line) -> None:
