@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Select, Subquery, and_, cast, false, func, literal, null, or_, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, case, false, func, literal, select, union_all
 from sqlalchemy.orm import Session
 
 from services.analyses.models import AnalysisRow
@@ -17,6 +17,8 @@ from services.gates.classes import BaseCheck, BaseTarget, CheckKey
 from services.jobs.models import JobRow
 from services.reports.document import Harness
 from services.reports.listing import Slice, position_of
+
+_BASE, _HEAD = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def page_of_changes(
     at = changed.c
     rows = session.execute(
         select(at.name, at.check_name, at.device, at.before, at.after)
-        .order_by(at.side, at.position, at.id)
+        .order_by(at.side.desc(), at.position, at.id)
         .offset(start)
         .limit(limit + 1)
     ).all()
@@ -56,49 +58,41 @@ def number_of_changes(session: Session, base_id: str, head_id: str) -> int:
 
 
 def _changes(base_id: str, head_id: str) -> Subquery:
-    before, after = _verdicts(base_id, "before"), _verdicts(head_id, "after")
-    same = and_(
-        before.c.name == after.c.name,
-        before.c.check_name == after.c.check_name,
-        before.c.device == after.c.device,
+    """One grouping over both: joined with each other, 30,000 results take SQLite ten seconds.
+
+    The names of targets are unique in an analysis: a class in both arms of an `if` is one.
+    """
+    both = union_all(_verdicts(base_id, _BASE), _verdicts(head_id, _HEAD)).subquery().c
+    before, after = (func.max(case((both.side == side, both.verdict))) for side in (_BASE, _HEAD))
+    position, result = (
+        func.coalesce(*(func.max(case((both.side == side, column))) for side in (_HEAD, _BASE)))
+        for column in (both.position, both.id)
     )
-    nothing = cast(null(), CheckResultRow.verdict.type)
-    differs = or_(before.c.verdict.is_(None), before.c.verdict != after.c.verdict)
-    return union_all(
-        _told(after, before.c.verdict, after.c.verdict, 0).outerjoin(before, same).where(differs),
-        _told(before, before.c.verdict, nothing, 1).outerjoin(after, same).where(after.c.verdict.is_(None)),
-    ).subquery()
-
-
-def _told(
-    side: Subquery, before: ColumnElement[str | None], after: ColumnElement[str | None], number: int
-) -> Select[tuple[str, str, str, str | None, str | None, int, int, str]]:
-    at = side.c
-    return select(
-        at.name,
-        at.check_name,
-        at.device,
-        before.label("before"),
-        after.label("after"),
-        literal(number).label("side"),
-        at.position,
-        at.id,
-    ).select_from(side)
-
-
-def _verdicts(analysis_id: str, name: str) -> Subquery:
-    """The verdicts of an analysis. Of two targets of one name (a class in both arms of an `if`) the last counts."""
-    row = CheckResultRow
-    last = func.row_number().over(
-        partition_by=(TargetRow.name, row.check_name, row.device), order_by=(TargetRow.position.desc(), row.id.desc())
-    )
-    found = (
-        select(TargetRow.name, TargetRow.position, row.id, row.check_name, row.device, row.verdict, last.label("turn"))
-        .join(TargetRow, TargetRow.id == row.target_id)
-        .where(row.analysis_id == analysis_id)
+    return (
+        select(
+            both.name,
+            both.check_name,
+            both.device,
+            before.label("before"),
+            after.label("after"),
+            func.max(both.side).label("side"),
+            position.label("position"),
+            result.label("id"),
+        )
+        .group_by(both.name, both.check_name, both.device)
+        .having(before.is_distinct_from(after))
         .subquery()
     )
-    return select(found).where(found.c.turn == 1).subquery(name)
+
+
+def _verdicts(analysis_id: str, side: int) -> Select[int, str, int, str, str, str, str]:
+    row = CheckResultRow
+    columns = (TargetRow.name, TargetRow.position, row.id, row.check_name, row.device, row.verdict)
+    return (
+        select(literal(side).label("side"), *columns)
+        .join(TargetRow, TargetRow.id == row.target_id)
+        .where(row.analysis_id == analysis_id)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- what is judged by it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select
 
 from services.accounts.access import SYSTEM, Permission, Subject
 from services.analyses.comparing import comparand
@@ -11,7 +10,6 @@ from services.analyses.comparisons import Asked
 from services.analyses.errors import AnalysisNotFoundError
 from services.analyses.model import AnalysisOptions
 from services.analyses.models import AnalysisRow
-from services.checks.models import TargetRow
 from services.checks.pages_repository import verdicts_of
 from services.gates.classes import with_classes
 from services.reports.compare import Comparison, compare
@@ -106,23 +104,6 @@ def test_changed_verdicts_come_in_pages(line: Line, two: tuple[str, str]) -> Non
     assert seen == whole.check_changes
     with pytest.raises(CursorError):
         by_database(line, *two, Asked("check_changes", "x"))
-
-
-def test_of_two_targets_of_one_name_the_last_is_compared(line: Line, two: tuple[str, str]) -> None:
-    base, head = two
-    with line.bench.database.unit_of_work() as uow:
-        for analysis in two:
-            names = uow.session.scalars(
-                select(TargetRow).where(TargetRow.analysis_id == analysis).order_by(TargetRow.position)
-            ).all()
-            names[1].name = names[0].name
-    there, expected = by_database(line, base, head).check_changes, in_memory(line, base, head).check_changes
-    told, wanted = (
-        sorted((change.target, change.check, change.before or "", change.after or "") for change in changes)
-        for changes in (there, expected)
-    )
-    assert told == wanted
-    assert len({target for target, *_ in told}) == 5
 
 
 def test_long_lists_come_in_pages(line: Line) -> None:
