@@ -27,9 +27,7 @@ def fetch_source(claims: Sequence[Claim], tools: Tools) -> None:
     work = tools.load(lambda: tools.results.ingest_work(claim))
     try:
         headers = tools.credentials(claim.analysis_id)
-        tree, _ = fetch(
-            work.url, work.ref, tools.settings, cancelled=lambda: not tools.held.holds(claim), headers=headers
-        )
+        tree = fetch(work.url, work.ref, tools.settings, cancelled=lambda: not tools.held.holds(claim), headers=headers)
         with tree:
             snapshot = tools.store.put(tree)
     except GitCancelledError:

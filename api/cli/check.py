@@ -406,8 +406,7 @@ def _fetched(word: str, settings: Settings) -> SourceTree:
     if path.exists():
         with path.open("rb") as stream:
             return read_archive(stream, path.name)
-    tree, _ = fetch(word, None, settings)
-    return tree
+    return fetch(word, None, settings)
 
 
 class _TerminalProgress:

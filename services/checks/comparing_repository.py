@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Select, Subquery, case, false, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, select, union_all
 from sqlalchemy.orm import Session
 
 from services.analyses.models import AnalysisRow
@@ -175,6 +175,4 @@ def earlier_verdicts(
 
 
 def _called(names: Collection[str] | None) -> tuple[ColumnElement[bool], ...]:
-    if names is None:
-        return ()
-    return (TargetRow.name.in_(names) if names else false(),)
+    return () if names is None else (TargetRow.name.in_(names),)

@@ -66,8 +66,8 @@ def fetch(
     resolver: Resolver | None = None,
     cancelled: Callable[[], bool] = lambda: False,
     headers: Mapping[str, str] = NO_HEADERS,
-) -> tuple[SourceTree, str]:
-    """The tree of one commit, and the commit's full name.
+) -> SourceTree:
+    """The tree of one commit; its source tells the commit's full name.
 
     `ref` is a branch, a tag, a full ref name (`refs/pull/7/head`), a full commit name, or None for the default
     branch; a branch is preferred to a tag of the same name. `resolver` maps host and port to addresses (default: the
@@ -88,7 +88,7 @@ def fetch(
             repository.read(builder)
             process.require_wanted()
             source = Source("git", url=str(address), commit=commit, author=repository.author())
-            return builder.finish(source), commit
+            return builder.finish(source)
         except BaseException:
             builder.close()
             raise

@@ -108,7 +108,8 @@ def model(server: GitServer) -> Repository:
 def test_the_default_branch_is_fetched_with_the_digest_of_the_same_files_in_an_archive(
     server: GitServer, settings: Settings, model: Repository
 ) -> None:
-    tree, commit = fetch(server.url("model.git"), None, settings)
+    tree = fetch(server.url("model.git"), None, settings)
+    commit = tree.source.commit
     with tree, read_archive(stream(tar_of(FILES)), "a.tar") as archived:
         assert dict(tree) == FILES
         assert commit == model.git("rev-parse", "HEAD")
@@ -138,7 +139,7 @@ def test_the_author_is_whom_the_commit_names_as_far_as_that_can_be_shown(
     message = "x\n\nauthor Somebody Else <else@example.org> 1 +0000"
     repository.git("-c", f"user.name={name}", "-c", f"user.email={email}", "commit", "-q", "-m", message)
     repository.publish()
-    tree, _ = fetch(server.url(f"{place}.git"), None, settings)
+    tree = fetch(server.url(f"{place}.git"), None, settings)
     with tree:
         assert tree.source.author == author
 
@@ -166,9 +167,8 @@ def test_a_ref_is_a_branch_a_tag_a_full_name_or_a_commit(server: GitServer, sett
         "refs/heads/feature/x": first,
         second: second,
     }.items():
-        tree, commit = fetch(server.url("refs.git"), ref, settings)
-        with tree:
-            assert commit == expected, ref
+        with fetch(server.url("refs.git"), ref, settings) as tree:
+            assert tree.source.commit == expected, ref
 
 
 @pytest.mark.parametrize("ref", ["nope", "refs/heads/nope", "ain", "x", "1" * 40, "0" * 40, "abc1234"])
@@ -260,7 +260,7 @@ def test_git_goes_to_the_address_that_was_judged_and_asks_no_name_server_again(
         return ["127.0.0.1"]
 
     # The name exists nowhere: only the pinned address can have answered, under a certificate for that name.
-    tree, _ = fetch(server.url("model.git", HOST_NAME), None, settings, resolver=resolver)
+    tree = fetch(server.url("model.git", HOST_NAME), None, settings, resolver=resolver)
     with tree:
         assert dict(tree) == FILES
     assert asked == [(HOST_NAME, server.port)]
@@ -286,7 +286,7 @@ def test_a_forge_that_serves_only_the_name_with_its_suffix_is_asked_for_that(
 ) -> None:
     server.redirects["model"] = server.url("model.git")
     try:
-        tree, _ = fetch(server.url("model"), None, settings)
+        tree = fetch(server.url("model"), None, settings)
     finally:
         del server.redirects["model"]
     with tree:
@@ -303,7 +303,7 @@ def test_links_and_submodules_are_left_out_and_counted(server: GitServer, settin
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendored")
     repository.git("commit", "-q", "-m", "x")
     repository.publish()
-    tree, _ = fetch(server.url("links.git"), None, settings)
+    tree = fetch(server.url("links.git"), None, settings)
     with tree:
         assert set(tree) == {"a.py", ".gitmodules"}
         assert tree.left_out == {"symbolic link": 2, "submodule": 1}
@@ -330,7 +330,7 @@ def test_attributes_filters_and_embedded_repositories_have_no_effect(server: Git
     )
     listing += f"040000 tree {repository.git('mktree', data=inner.encode())}\tbare\n"
     repository.commit_tree(listing)
-    tree, _ = fetch(server.url("tricks.git"), None, settings)
+    tree = fetch(server.url("tricks.git"), None, settings)
     with tree:
         assert tree["a.py"] == files["a.py"]
         assert tree["bare/config"] == files["bare/config"]
@@ -349,7 +349,7 @@ def test_a_tree_that_git_calls_malformed_is_refused(server: GitServer, settings:
 def test_names_that_can_not_be_kept_are_left_out(server: GitServer, settings: Settings) -> None:
     repository = Repository(server.root, "names")
     repository.commit({"a.py": b"", "A.py": b"", "b\\c.py": b"", "Icon\r": b"", "x/a.py": b"", "X/b.py": b""})
-    tree, _ = fetch(server.url("names.git"), None, settings)
+    tree = fetch(server.url("names.git"), None, settings)
     with tree:
         assert set(tree) == {"A.py", "X/b.py"}
         assert tree.left_out == {"unusable name": 4}
@@ -358,7 +358,7 @@ def test_names_that_can_not_be_kept_are_left_out(server: GitServer, settings: Se
 def test_large_data_is_left_out_and_a_large_python_file_refused(server: GitServer, settings: Settings) -> None:
     repository = Repository(server.root, "large")
     repository.commit({"a.py": b"", "weights.bin": os.urandom(6_000_000)})
-    tree, _ = fetch(server.url("large.git"), None, settings)
+    tree = fetch(server.url("large.git"), None, settings)
     with tree:
         assert set(tree) == {"a.py"}
         assert tree.left_out == {"larger than a kept file may be": 1}
@@ -396,7 +396,7 @@ def test_a_private_repository_is_fetched_with_a_credential_that_nobody_sees(
     monkeypatch.setattr(subprocess, "Popen", noting)
     with pytest.raises(GitAccessError):
         fetch(server.url("private.git"), None, settings)
-    tree, _ = fetch(server.url("private.git"), None, settings, headers={"Authorization": secret})
+    tree = fetch(server.url("private.git"), None, settings, headers={"Authorization": secret})
     with tree:
         assert tree.source.url == server.url("private.git")
     with pytest.raises(GitAccessError) as refused:
@@ -498,7 +498,7 @@ def test_nothing_is_left_behind_whether_it_worked_or_not(
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)
         monkeypatch.setattr(tempfile, "tempdir", place)
-        tree, _ = fetch(server.url("model.git"), None, settings)
+        tree = fetch(server.url("model.git"), None, settings)
         tree.close()
         with pytest.raises(GitError):
             fetch(server.url("model.git"), "nope", settings)
@@ -520,7 +520,7 @@ def test_git_runs_without_our_rights_and_our_environment(
         monkeypatch.setenv("GRADPROOF_SECRET_KEY", "do-not-leak")
         monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
         monkeypatch.setenv("GIT_SSL_NO_VERIFY", "1")
-        tree, _ = fetch(server.url("model.git"), None, settings)
+        tree = fetch(server.url("model.git"), None, settings)
         tree.close()
         uids = set((Path(place) / "seen" / "uid").read_text().split())
         environment = (Path(place) / "seen" / "env").read_text()
@@ -567,6 +567,6 @@ def test_the_place_where_git_works_is_closed_to_others(
             modes.append(stat.S_IMODE(path.stat().st_mode))
 
         monkeypatch.setattr(os, "chown", chown)
-        tree, _ = fetch(server.url("model.git", HOST_NAME), None, settings, resolver=resolver)
+        tree = fetch(server.url("model.git", HOST_NAME), None, settings, resolver=resolver)
         tree.close()
     assert modes == ([0o700] if os.geteuid() == 0 else [])
