@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    Response,
+    expect,
+    sync_playwright,
+)
 
 from services.settings import Settings
 from tests.conftest import PATIENT, MakeSettings
 from tests.serving import RunningServer, Workshop, token
+
+# Milliseconds in which a page has to come or to change, on a machine that does a lot besides: whoever looks is not
+# what is tested, and a page that is right is seen at once.
+PATIENCE: Final = 60_000
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -27,6 +40,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 def browser() -> Iterator[Browser]:
     found = next((path for path in map(shutil.which, _NAMES) if path), None)
     assert found, f"a browser is needed for these tests: none of {', '.join(_NAMES)} is in PATH"
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=found, args=["--disable-dev-shm-usage"])
         yield opened
@@ -72,7 +86,7 @@ class Window:
         self.context = context
         self.page: Page = context.new_page()
         self.page.add_init_script(_TELLS_VIOLATIONS)
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(PATIENCE)
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
         self.page.on("requestfailed", self._failed)

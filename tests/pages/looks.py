@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import httpx
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, expect
 
 from api.pages.sessions import COOKIE
 from services.accounts import TokenService
@@ -38,6 +39,22 @@ def assert_well_made(page: Any) -> None:
     # Axe no longer looks for them, and a label leads to the first.
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map((element) => element.id)")
     assert len(ids) == len(set(ids)), [name for name in ids if ids.count(name) > 1]
+
+
+def follow(target: Locator) -> None:
+    """Click what asks for a page, and wait until that page is there: nothing is read off the one that is left."""
+    with target.page.expect_navigation():
+        target.click()
+
+
+def reads(place: Locator, text: str) -> None:
+    """A person sees exactly this here, now or soon."""
+    expect(place).to_have_text(text, use_inner_text=True)
+
+
+def shows(place: Locator, text: str) -> None:
+    """A person sees this here, among other things, now or soon."""
+    expect(place).to_contain_text(text, use_inner_text=True)
 
 
 def signed_in(server: RunningServer, *, user: str | None = None, scope: str = "admin") -> httpx.Client:

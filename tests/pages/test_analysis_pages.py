@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 from sqlalchemy import insert
 
 from services.analyses.models import AnalysisRow
@@ -14,7 +15,7 @@ from services.checks.models import CheckResultRow, TargetRow
 from services.database import Database
 from services.jobs.models import JobRow
 from services.reports.document import HarnessVariant
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, signed_in
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, follow, open_as, reads, shows, signed_in
 from tests.reports.samples import HOSTILE_TEXTS, check, failing, wrong_gradient
 from tests.serving import HARNESS, MODULE, RunningServer, Workshop, upload
 
@@ -64,14 +65,14 @@ def test_the_overview_shows_gate_figures_findings_and_the_grid(
     window = open_window()
     window.open(f"/analyses/{identity}")
     page = window.page
-    assert page.get_by_role("heading", level=1).inner_text() == "Failed"
+    reads(page.get_by_role("heading", level=1), "Failed")
     assert page.title().startswith("Failed")
     assert page.locator(".conditions li.failed").first.inner_text().startswith("no check fails")
     tiles = page.get_by_role("list", name="Figures of the analysis").inner_text()
     assert "of 3 results" in tiles
     assert "1 error, 1 warning" in tiles
     findings = page.get_by_role("list", name="Findings").get_by_role("listitem")
-    assert findings.count() == 2
+    expect(findings).to_have_count(2)
     grid = page.get_by_role("table", name="Targets and checks")
     assert [head.inner_text() for head in grid.get_by_role("columnheader").all()] == [
         "target",
@@ -81,12 +82,12 @@ def test_the_overview_shows_gate_figures_findings_and_the_grid(
     ]
     # The words are in the page, whatever sign the style sheet shows for them.
     assert [cell.text_content() for cell in grid.get_by_role("cell").all()] == ["fail", "pass", "skipped"]
-    assert grid.get_by_role("cell").first.get_attribute("title") == "gradcheck: fail"
-    grid.get_by_role("link", name="fail").click()
+    expect(grid.get_by_role("cell").first).to_have_attribute("title", "gradcheck: fail")
+    follow(grid.get_by_role("link", name="fail"))
     told = page.locator("article:target")
-    assert "backward raises" in told.inner_text()
+    shows(told, "backward raises")
     told.get_by_text("Script that shows it").click()
-    assert told.get_by_text("print(torch.ones(1))").is_visible()
+    expect(told.get_by_text("print(torch.ones(1))")).to_be_visible()
 
 
 def test_progress_moves_by_itself_and_the_report_appears_when_the_analysis_ends(
@@ -96,15 +97,15 @@ def test_progress_moves_by_itself_and_the_report_appears_when_the_analysis_ends(
     window = open_window()
     window.open(f"/analyses/{identity}")
     page = window.page
-    assert page.get_by_role("heading", level=1).inner_text() == "Queued"
-    assert page.get_by_text("It waits for a worker.").is_visible()
+    reads(page.get_by_role("heading", level=1), "Queued")
+    expect(page.get_by_text("It waits for a worker.")).to_be_visible()
     workshop.read()
     page.get_by_role("list", name="Findings").first.wait_for()
-    assert page.get_by_role("heading", level=1).inner_text() == "Running"
-    assert page.locator("#progress").get_by_text("0 of 1").first.is_visible()
+    reads(page.get_by_role("heading", level=1), "Running")
+    expect(page.locator("#progress").get_by_text("0 of 1").first).to_be_visible()
     workshop.probe(failing())
     page.get_by_role("heading", level=1, name="Failed").wait_for()
-    assert page.locator("#progress progress").count() == 0
+    expect(page.locator("#progress progress")).to_have_count(0)
 
 
 def test_an_analysis_is_cancelled_and_run_again_from_its_page(
@@ -116,10 +117,10 @@ def test_an_analysis_is_cancelled_and_run_again_from_its_page(
     window.open(f"/analyses/{identity}")
     page = window.page
     page.get_by_text("Cancel", exact=True).click()
-    page.get_by_role("button", name="Cancel the analysis").click()
+    follow(page.get_by_role("button", name="Cancel the analysis"))
     page.get_by_text("The analysis is cancelled: cancelled on request.").wait_for()
     page.get_by_text("Run again", exact=True).click()
-    page.get_by_role("button", name="Run it again").click()
+    follow(page.get_by_role("button", name="Run it again"))
     page.get_by_role("heading", level=1, name="Queued").wait_for()
     assert identity not in page.url
 
@@ -151,16 +152,16 @@ def test_what_was_left_out_is_told_with_what_would_mend_it(
     workshop.probe()
     window = open_window()
     window.open(f"/analyses/{identity}")
-    window.page.get_by_role("link", name="What would mend it").click()
+    follow(window.page.get_by_role("link", name="What would mend it"))
     group = window.page.get_by_role("article")
-    assert group.get_by_role("heading").inner_text() == "1 target: inputs unsolved"
-    assert "no shape fits" in group.inner_text()
-    assert 'target = "pkg.a:Norm"' in group.get_by_label("how to declare pkg.a:Norm", exact=True).inner_text()
-    group.get_by_role("link", name="1 target").click()
+    reads(group.get_by_role("heading"), "1 target: inputs unsolved")
+    shows(group, "no shape fits")
+    shows(group.get_by_label("how to declare pkg.a:Norm", exact=True), 'target = "pkg.a:Norm"')
+    follow(group.get_by_role("link", name="1 target"))
     row = window.page.get_by_role("table", name="Targets and checks").get_by_role("row").nth(1)
-    assert row.get_by_role("cell").inner_text() == "not run: inputs unsolved"
-    row.get_by_role("link").click()
-    assert window.page.get_by_role("heading", name="Not run: inputs unsolved").is_visible()
+    reads(row.get_by_role("cell"), "not run: inputs unsolved")
+    follow(row.get_by_role("link"))
+    expect(window.page.get_by_role("heading", name="Not run: inputs unsolved")).to_be_visible()
 
 
 def test_checks_that_say_nothing_are_grouped_by_their_reason(
@@ -184,21 +185,21 @@ def test_findings_are_filtered_and_read_one_after_the_other(
     window = open_as(open_window, server, **NO_SCRIPT)
     window.open(f"/analyses/{identity}/findings")
     page = window.page
-    assert page.get_by_text("6 findings, in the order of path and line").is_visible()
-    assert page.get_by_role("list", name="Findings").locator("mark").first.inner_text() == "x / x.norm()"
+    expect(page.get_by_text("6 findings, in the order of path and line")).to_be_visible()
+    reads(page.get_by_role("list", name="Findings").locator("mark").first, "x / x.norm()")
     page.get_by_label("File or directory/").fill("pkg/part3.py")
-    page.get_by_role("button", name="Apply").click()
-    assert page.get_by_text("1 finding of these kinds").is_visible()
-    page.get_by_role("link", name="Clear").click()
+    follow(page.get_by_role("button", name="Apply"))
+    expect(page.get_by_text("1 finding of these kinds")).to_be_visible()
+    follow(page.get_by_role("link", name="Clear"))
     page.get_by_label("Text").fill("PART")
-    page.get_by_role("button", name="Apply").click()
-    page.get_by_role("list", name="Findings").get_by_role("link").first.click()
-    assert page.get_by_text("1 of 6 that were filtered").is_visible()
-    assert page.get_by_role("link", name="Previous").count() == 0
-    page.get_by_role("link", name="Next").click()
-    assert "pkg/part1.py:6" in page.locator("main .kicker").inner_text()
+    follow(page.get_by_role("button", name="Apply"))
+    follow(page.get_by_role("list", name="Findings").get_by_role("link").first)
+    expect(page.get_by_text("1 of 6 that were filtered")).to_be_visible()
+    expect(page.get_by_role("link", name="Previous")).to_have_count(0)
+    follow(page.get_by_role("link", name="Next"))
+    shows(page.locator("main .kicker"), "pkg/part1.py:6")
     assert "text=PART" in page.url
-    page.get_by_role("link", name="Permanent link").click()
+    follow(page.get_by_role("link", name="Permanent link"))
     assert page.url.endswith(f"/analyses/{identity}/findings/{fingerprints(client, identity)[1]}")
     window.open(f"/analyses/{identity}/findings?severity=note&verdict=confirmed")
     page.get_by_text("No finding is of these kinds").wait_for()
@@ -240,8 +241,8 @@ def test_a_finding_shows_the_way_there_its_evidence_and_its_fix(
     assert "x / x.norm()" in place.locator("mark").all_inner_texts()
     assert place.get_by_role("list", name="Places that lead to the finding").get_by_role("listitem").count() >= 1
     told = page.get_by_role("region", name="What running it showed")
-    assert "nan in the backward of div, pkg/a.py:6" in told.inner_text()
-    assert "x: a first row of zeros" in told.inner_text()
+    shows(told, "nan in the backward of div, pkg/a.py:6")
+    shows(told, "x: a first row of zeros")
     told.get_by_text("Script that shows it").click()
     with page.expect_download() as download:
         told.get_by_role("link", name="Download the file").click()
@@ -282,10 +283,10 @@ def test_a_wrong_gradient_is_drawn_with_its_numbers_and_told_in_words(
         window.open(path)
         page = window.page
         picture = page.get_by_role("img", name="Jacobian of y by x: autograd against the reference")
-        assert picture.is_visible()
+        expect(picture).to_be_visible()
         assert picture.locator("rect title").all_text_contents().count("row 1, column 1: nan") == 2
-        assert page.get_by_text("x[0, 1]: autograd returns 1, the reference is 2 ± 1.5e-09").is_visible()
-        assert page.get_by_text("for a transposed incoming gradient", exact=True).is_visible()
+        expect(page.get_by_text("x[0, 1]: autograd returns 1, the reference is 2 ± 1.5e-09")).to_be_visible()
+        expect(page.get_by_text("for a transposed incoming gradient", exact=True)).to_be_visible()
     if options is not NO_SCRIPT:  # axe is a script
         assert_well_made(page)
 
@@ -299,8 +300,8 @@ def test_a_harness_shows_what_it_is_worth_and_its_code_to_copy(
     window = open_window()
     window.open(f"/analyses/{identity}/targets/0")
     page = window.page
-    assert page.get_by_text("Harness grade B: inferred, and independent routes agree").is_visible()
-    assert page.get_by_text("p=2", exact=True).is_visible()
+    expect(page.get_by_text("Harness grade B: inferred, and independent routes agree")).to_be_visible()
+    expect(page.get_by_text("p=2", exact=True)).to_be_visible()
     page.get_by_text("Harness as code").click()
     listing = page.get_by_label("harness of pkg.a:Norm", exact=True)
     window.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -372,13 +373,11 @@ def test_units_in_the_last_place_are_drawn_said_and_told_in_a_table(
         "[U+202E]<img src=x onerror=alert(1)> against eager compile_equivalence",
         "cuda against the CPU device_compare",
     ]
-    assert "All 4,096 numbers are the same." in charts.nth(0).inner_text()
-    assert charts.nth(0).locator("svg").count() == 0
+    shows(charts.nth(0), "All 4,096 numbers are the same.")
+    expect(charts.nth(0).locator("svg")).to_have_count(0)
     wrong = charts.nth(1)
-    assert (
-        "50 % of the 4,096 numbers agree exactly; 3 are further off than the check allows, by more than 1,024 units: "
-        "that is not rounding."
-    ) in wrong.inner_text()
+    shows(wrong, "50 % of the 4,096 numbers agree exactly; 3 are further off than the check allows, by more than 1,024")
+    shows(wrong, "units: that is not rounding.")
     assert (wrong.locator(".unit-bar").count(), wrong.locator(".unit-beyond").count()) == (9, 2)
     assert (charts.nth(3).locator(".unit-bar").count(), charts.nth(3).locator(".unit-beyond").count()) == (7, 0)
     for details in charts.get_by_text("The figures as a table").all():
@@ -395,8 +394,8 @@ def test_units_in_the_last_place_are_drawn_said_and_told_in_a_table(
     items = client.get(f"/api/v1/analyses/{identity}/findings").json()["items"]
     rested = next(item for item in items if item["rule"] == "compile_equivalence")
     window.open(f"/analyses/{identity}/findings/{rested['fingerprint']}")
-    assert charts.count() == 4
-    assert charts.nth(1).is_visible()  # open, since it is what the finding is about
+    expect(charts).to_have_count(4)
+    expect(charts.nth(1)).to_be_visible()  # open, since it is what the finding is about
     assert_well_made(page)
 
 
@@ -419,16 +418,16 @@ def test_the_graph_of_a_call_shows_what_was_found_on_it_and_leads_there(
     window.open(f"/analyses/{identity}/targets/0")
     page = window.page
     picture = page.get_by_role("group", name="Graph of pkg.a:Norm")
-    assert picture.locator("svg").is_visible()
-    assert picture.locator("[class*=hit-]").count() == 1
+    expect(picture.locator("svg")).to_be_visible()
+    expect(picture.locator("[class*=hit-]")).to_have_count(1)
     page.get_by_text("Costs: forward 0.5 ms").click()
-    assert "norm<b>" in page.get_by_role("table", name="Costs of the modules of pkg.a:Norm").inner_text()
+    shows(page.get_by_role("table", name="Costs of the modules of pkg.a:Norm"), "norm<b>")
     assert_well_made(page)
-    page.get_by_role("link", name="gradcheck: backward raises").click()
+    follow(page.get_by_role("link", name="gradcheck: backward raises"))
     assert page.locator("article:target").get_by_role("heading").first.inner_text().startswith("✗ fail gradcheck")
-    page.locator("p", has_text="Coloured on it").get_by_role("link", name="GP").first.click()
+    follow(page.locator("p", has_text="Coloured on it").get_by_role("link", name="GP").first)
     page.get_by_role("region", name="Where").wait_for()
-    assert page.get_by_role("group", name="Graph of pkg.a:Norm").locator("svg").is_visible()
+    expect(page.get_by_role("group", name="Graph of pkg.a:Norm").locator("svg")).to_be_visible()
 
 
 def test_the_grid_of_a_large_analysis_is_filtered_and_has_pages(
@@ -544,8 +543,8 @@ def test_every_page_is_well_made_and_hostile_text_does_nothing_on_it(
     odd = f"/analyses/{identity}/findings?text=%3Cscript%3E%E2%80%AE"
     for path in ["/analyses", *paths_of(identity, client), odd, f"/analyses/{running}", f"/analyses/{failed}"]:
         window.open(path)
-        assert window.page.locator("main script, main img, main b, main i").count() == 0
-        assert window.page.get_by_role("heading", level=1).count() == 1
+        expect(window.page.locator("main script, main img, main b, main i")).to_have_count(0)
+        expect(window.page.get_by_role("heading", level=1)).to_have_count(1)
         assert not set("\u202e\u2066\u200b\x1b") & set(window.page.content())
         assert_well_made(window.page)
         shown += window.page.locator("main").inner_text()
@@ -564,10 +563,10 @@ def test_everything_can_be_read_without_javascript(
     window.open(f"/analyses/{identity}/targets/0")
     assert "backward raises" in window.page.content()
     window.open(f"/analyses/{running}")
-    assert window.page.get_by_role("heading", level=1).inner_text() == "Queued"
+    reads(window.page.get_by_role("heading", level=1), "Queued")
     workshop.read()
     workshop.probe(failing())
-    window.page.get_by_role("link", name="Reload the page").click()
+    follow(window.page.get_by_role("link", name="Reload the page"))
     window.page.get_by_role("heading", level=1, name="Failed").wait_for()
 
 
@@ -580,7 +579,7 @@ def test_light_or_dark_is_chosen_once_and_kept(open_window: Any, server: Running
     page.get_by_role("button", name="Light", exact=True).click()
     light = page.evaluate(ground)
     assert light != dark
-    assert page.get_by_role("button", name="Light", exact=True).get_attribute("aria-pressed") == "true"
+    expect(page.get_by_role("button", name="Light", exact=True)).to_have_attribute("aria-pressed", "true")
     window.open("/rules")
     assert page.evaluate(ground) == light
     page.get_by_role("button", name="System", exact=True).click()
@@ -593,9 +592,9 @@ def test_the_keyboard_alone_leads_through_the_page(open_window: Any, client: htt
     window.open(f"/analyses/{identity}")
     page = window.page
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "content"
+    expect(page.locator("#content")).to_be_focused()
     reached = set()
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -616,5 +615,5 @@ def test_a_page_that_is_printed_is_dark_on_white_whatever_was_chosen(
     window.page.emulate_media(media="print")
     assert window.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert window.page.evaluate("getComputedStyle(document.querySelector('main h1')).color") == "rgb(163, 22, 28)"
-    assert window.page.locator("header.site").is_hidden()
-    assert window.page.get_by_role("table", name="Targets and checks").is_visible()
+    expect(window.page.locator("header.site")).to_be_hidden()
+    expect(window.page.get_by_role("table", name="Targets and checks")).to_be_visible()

@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from services.accounts import TokenService
 from services.analyses.models import AnalysisRow
 from services.database import Database
 from services.settings import Settings
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, signed_in
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, follow, open_as, reads, refusal, shows, signed_in
 from tests.reports.samples import HOSTILE_TEXTS, check, failing
 from tests.serving import MODULE, RunningServer, Workshop, upload
 from tests.team_rows import Rows
@@ -67,16 +68,16 @@ def test_a_finding_is_accepted_until_a_day_and_that_is_undone(
     decision.get_by_label("Reason").fill("rows are never zero, see `Norm`")
     decision.get_by_text("Accept for a limited time").click()
     decision.get_by_label("until this day (UTC)").fill("2031-01-31")
-    decision.get_by_role("button", name="Accept", exact=True).click()
+    follow(decision.get_by_role("button", name="Accept", exact=True))
     page.get_by_role("alert").wait_for()
     assert page.url.endswith(address)
-    assert "rows are never zero, see Norm" in decision.inner_text()
-    assert "2031-02-01 00:00 UTC" in decision.inner_text()
+    shows(decision, "rows are never zero, see Norm")
+    shows(decision, "2031-02-01 00:00 UTC")
     history = page.get_by_role("region", name="History").get_by_role("listitem")
     assert history.first.inner_text().startswith("accepted")
-    page.get_by_role("button", name="Undo: open it again").click()
+    follow(page.get_by_role("button", name="Undo: open it again"))
     history.get_by_text("reopened").wait_for()
-    assert "open" in decision.inner_text()
+    shows(decision, "open")
 
 
 @pytest.mark.usefixtures("project")
@@ -87,15 +88,15 @@ def test_a_reason_is_asked_for_and_a_comment_is_kept(
     window = open_as(open_window, server)
     window.open(address)
     page = window.page
-    page.get_by_role("button", name="False positive").click()
-    assert "reason" in page.get_by_role("alert").inner_text()
+    follow(page.get_by_role("button", name="False positive"))
+    shows(page.get_by_role("alert"), "reason")
     text = " ".join(HOSTILE_TEXTS)
     page.get_by_label("Comment").fill(text)
-    page.get_by_role("button", name="Comment", exact=True).click()
+    follow(page.get_by_role("button", name="Comment", exact=True))
     comment = page.get_by_role("region", name="History").locator(".event-text")
     comment.wait_for()
-    assert "<script>alert(1)</script>" in comment.inner_text()
-    assert "[U+202E]" in comment.inner_text()
+    shows(comment, "<script>alert(1)</script>")
+    shows(comment, "[U+202E]")
     assert_well_made(page)
 
 
@@ -107,9 +108,9 @@ def test_a_finding_is_given_to_a_member(
     window = open_as(open_window, server, **NO_SCRIPT)
     window.open(address)
     window.page.get_by_label("Assign to").select_option(label="Bob")
-    window.page.get_by_role("button", name="Assign").click()
+    follow(window.page.get_by_role("button", name="Assign"))
     window.page.get_by_role("region", name="History").get_by_text("assigned").wait_for()
-    assert "assigned to\nbob" in window.page.get_by_role("region", name="Decision").inner_text()
+    shows(window.page.get_by_role("region", name="Decision"), "assigned to\nbob")
 
 
 def test_whoever_brought_a_finding_in_is_offered_for_it(
@@ -169,20 +170,20 @@ def test_two_analyses_are_compared(
     window.open(f"/analyses/{head}")
     page = window.page
     page.get_by_text("Compare", exact=True).click()
-    page.get_by_role("button", name="Show what changed").click()
+    follow(page.get_by_role("button", name="Show what changed"))
     page.get_by_role("heading", level=1, name="What changed").wait_for()
-    assert "pkg/b.py:6" in page.get_by_role("list", name="New findings").inner_text()
-    assert "pkg/a.py:6" in page.get_by_role("list", name="Fixed findings").inner_text()
+    shows(page.get_by_role("list", name="New findings"), "pkg/b.py:6")
+    shows(page.get_by_role("list", name="Fixed findings"), "pkg/a.py:6")
     changed = page.get_by_role("table", name="Checks with another verdict").get_by_role("row").all_inner_texts()
     assert any("pkg.a:Norm" in row and "fail" in row and "pass" in row for row in changed)
     page.get_by_text("2 results of checks that ran on one side only").click()
     changed = page.get_by_role("table", name="Checks that ran on one side only").get_by_role("row").all_inner_texts()
     assert all("pkg.b:Norm" in row and "did not run" in row for row in changed[1:])
     assert_well_made(page)
-    page.get_by_role("link", name="The other way round").click()
-    assert "pkg/a.py:6" in page.get_by_role("list", name="New findings").inner_text()
+    follow(page.get_by_role("link", name="The other way round"))
+    shows(page.get_by_role("list", name="New findings"), "pkg/a.py:6")
     window.open(f"/compare?base={base}&head={base}")
-    assert page.get_by_text("Nothing changed").is_visible()
+    expect(page.get_by_text("Nothing changed")).to_be_visible()
 
 
 def test_what_is_compared_has_to_be_there(client: httpx.Client, workshop: Workshop, server: RunningServer) -> None:
@@ -205,8 +206,8 @@ def test_a_link_shows_one_analysis_to_whoever_has_it_until_it_is_revoked(
     identity, other = analysed(client, workshop), analysed(client, workshop)
     owner = open_as(open_window, server)
     owner.open(f"/analyses/{identity}")
-    owner.page.get_by_role("link", name="Share").click()
-    owner.page.get_by_role("button", name="Make a link").click()
+    follow(owner.page.get_by_role("link", name="Share"))
+    follow(owner.page.get_by_role("button", name="Make a link"))
     owner.page.get_by_role("alert").wait_for()
     assert_well_made(owner.page)
     link = owner.page.get_by_role("article").locator("code").inner_text()
@@ -215,27 +216,27 @@ def test_a_link_shows_one_analysis_to_whoever_has_it_until_it_is_revoked(
     guest = open_window(signed_in=False, **LOOKS["dark phone"])
     guest.open(base)
     page = guest.page
-    assert page.get_by_role("heading", level=1).inner_text() == "Failed"
-    assert page.get_by_text("Run again").count() == 0
-    assert page.get_by_text("Download report").count() == 0
+    reads(page.get_by_role("heading", level=1), "Failed")
+    expect(page.get_by_text("Run again")).to_have_count(0)
+    expect(page.get_by_text("Download report")).to_have_count(0)
     assert_well_made(page)
-    page.get_by_role("list", name="Findings").get_by_role("link").first.click()
-    assert "return x / x.norm()" in page.get_by_role("region", name="Where").inner_text()
-    assert page.get_by_role("region", name="Decision").count() == 0
+    follow(page.get_by_role("list", name="Findings").get_by_role("link").first)
+    shows(page.get_by_role("region", name="Where"), "return x / x.norm()")
+    expect(page.get_by_role("region", name="Decision")).to_have_count(0)
     inside = page.locator('a[href^="/"]').evaluate_all("links => links.map(link => link.getAttribute('href'))")
     public = ("/rules", "/checks/", "/sign-in", "/openapi.json")
     assert [address for address in inside if not address.startswith((base, *public)) and address != "/"] == []
     for tab in ("Targets", "Left out", "About this run"):
         guest.open(base)
-        page.get_by_role("navigation", name="Parts of the analysis").get_by_role("link", name=tab).click()
-        assert page.get_by_role("heading", level=1).count() == 1
+        follow(page.get_by_role("navigation", name="Parts of the analysis").get_by_role("link", name=tab))
+        expect(page.get_by_role("heading", level=1)).to_have_count(1)
     with refusal(guest):
         for hidden in (f"/analyses/{identity}", f"{base[:-1]}0", f"/shared/{other}"):
             response = guest.open(hidden)
             assert response.status == 404 or "/sign-in" in page.url
 
     owner.page.get_by_text("Revoke", exact=True).click()
-    owner.page.get_by_role("button", name="Revoke the link").click()
+    follow(owner.page.get_by_role("button", name="Revoke the link"))
     owner.page.get_by_role("alert").wait_for()
     with refusal(guest):
         assert guest.open(base).status == 404

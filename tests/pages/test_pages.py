@@ -7,13 +7,14 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from api.pages.rendering import render
 from api.pages.sessions import console_link, sign_in_link
 from api.problems import Problem
 from services.accounts import TokenService
 from services.database import Database
-from tests.pages.looks import AXE
+from tests.pages.looks import AXE, follow, reads, shows
 from tests.reports.samples import check, failing
 from tests.serving import MODULE, RunningServer, Workshop, upload
 
@@ -63,7 +64,7 @@ def assert_fits(page: Any) -> None:
 def test_the_first_visit_explains_how_to_begin(open_window: Any) -> None:
     window = open_window()
     window.open("/analyses")
-    assert window.page.get_by_text("No analysis yet").is_visible()
+    expect(window.page.get_by_text("No analysis yet")).to_be_visible()
     assert "gradproof submit" in window.page.content()
     assert_accessible(window.page)
 
@@ -77,14 +78,14 @@ def test_the_list_shows_what_there_is_newest_first_and_page_by_page(
     window = open_window()
     window.open("/analyses")
     rows = window.page.locator("tbody tr")
-    assert rows.count() == 25
-    assert "queued" in rows.first.inner_text()
-    assert "vision" in rows.first.inner_text()
+    expect(rows).to_have_count(25)
+    shows(rows.first, "queued")
+    shows(rows.first, "vision")
     assert_accessible(window.page)
-    window.page.get_by_role("link", name="Next").click()
-    window.page.get_by_role("link", name=first).click()
+    follow(window.page.get_by_role("link", name="Next"))
+    follow(window.page.get_by_role("link", name=first))
     window.page.wait_for_url(f"{window.base}/analyses/{first}")
-    assert window.page.get_by_role("heading", level=1).inner_text() == "Failed"
+    reads(window.page.get_by_role("heading", level=1), "Failed")
 
 
 @pytest.mark.parametrize("options", [{}, PHONE | DARK], ids=["light", "dark phone"])
@@ -97,7 +98,7 @@ def test_pages_for_everybody_are_accessible_and_fit_in_light_dark_and_on_a_phone
         window.open(path)
         assert_accessible(window.page)
         assert_fits(window.page)
-        assert window.page.get_by_role("heading", level=1).count() == 1
+        expect(window.page.get_by_role("heading", level=1)).to_have_count(1)
     window.complaints.remove("console: Failed to load resource: the server responded with a status of 404 (Not Found)")
 
 
@@ -105,7 +106,7 @@ def test_the_list_moves_by_itself(open_window: Any, client: httpx.Client, worksh
     client.post("/api/v1/analyses", files=upload())
     window = open_window()
     window.open("/analyses")
-    assert "queued" in window.page.locator("tbody").inner_text()
+    shows(window.page.locator("tbody"), "queued")
     workshop.read()
     workshop.probe(failing())
     window.page.locator("tbody").get_by_text("failed").wait_for()
@@ -122,7 +123,7 @@ def test_the_html_report_opens_in_a_browser_without_a_request_or_a_complaint(
     window.page.on("request", lambda request: requests.append(request.url))
     window.page.goto(file.as_uri())
     assert requests == [file.as_uri()]
-    assert window.page.get_by_role("heading", level=1).inner_text() == "Failed"
+    reads(window.page.get_by_role("heading", level=1), "Failed")
     assert_accessible(window.page)
 
 
@@ -130,10 +131,10 @@ def test_a_rule_page_explains_with_both_examples_and_needs_no_session(open_windo
     rule = next(each for each in client.get("/api/v1/rules").json() if each["settled_by"])
     window = open_window(signed_in=False)
     window.open("/rules")
-    window.page.get_by_role("link", name=rule["id"], exact=True).click()
+    follow(window.page.get_by_role("link", name=rule["id"], exact=True))
     for heading in ("What it does", "Why is this bad?", "Example", "Use instead", "Fix safety", "Silence it"):
-        assert window.page.get_by_role("heading", name=heading, exact=True).is_visible()
-    assert rule["faulty_example"].strip().splitlines()[-1] in window.page.locator(".faulty").inner_text()
+        expect(window.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+    shows(window.page.locator(".faulty"), rule["faulty_example"].strip().splitlines()[-1])
 
 
 # ---------------------------------------------------------------------------------------------------- sessions
@@ -147,18 +148,18 @@ def test_without_a_session_a_page_leads_to_the_sign_in_and_back(
     identity = finished(client, workshop)
     window = open_window(signed_in=False)
     window.open(f"/analyses/{identity}")
-    assert window.page.get_by_role("heading", name="Sign in").is_visible()
+    expect(window.page.get_by_role("heading", name="Sign in")).to_be_visible()
     window.page.get_by_label("API token").fill("gp_api_wrong")
-    window.page.get_by_role("button", name="Sign in").click()
-    assert window.page.get_by_role("alert").inner_text() == "This token is unknown, expired or revoked."
+    follow(window.page.get_by_role("button", name="Sign in"))
+    reads(window.page.get_by_role("alert"), "This token is unknown, expired or revoked.")
     window.page.get_by_label("API token").fill(token(server.settings, "read"))
-    window.page.get_by_role("button", name="Sign in").click()
+    follow(window.page.get_by_role("button", name="Sign in"))
     window.page.wait_for_url(f"{window.base}/analyses/{identity}")
     window.page.locator("summary", has_text="Signed in as").click()
-    window.page.get_by_role("button", name="Sign out").click()
+    follow(window.page.get_by_role("button", name="Sign out"))
     window.page.wait_for_url(f"{window.base}/sign-in")
     window.open("/")
-    assert window.page.get_by_role("heading", name="Sign in").is_visible()
+    expect(window.page.get_by_role("heading", name="Sign in")).to_be_visible()
     window.complaints.clear()  # the refused token is a 401 on the console
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 from sqlalchemy import select
 
 from services.accounts.access import SYSTEM
@@ -23,7 +24,7 @@ from services.settings import Settings
 from services.triage.inbox import Inbox
 from services.triage.model import FindingFilter
 from services.triage.service import TriageService
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, signed_in
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, follow, open_as, signed_in
 from tests.reports.samples import check, failing
 from tests.serving import RunningServer, Workshop, upload
 from tests.team_rows import Rows
@@ -57,7 +58,7 @@ def test_the_page_says_what_was_checked_with_what_and_who_accepted_what(
     page = window.page
     window.open(f"/analyses/{analysis}")
     page.get_by_text("Download report").click()
-    page.get_by_role("link", name="Compliance record").click()
+    follow(page.get_by_role("link", name="Compliance record"))
     page.wait_for_url("**/compliance")
     text = page.locator("main").inner_text()
     for told in (
@@ -71,7 +72,7 @@ def test_the_page_says_what_was_checked_with_what_and_who_accepted_what(
         "compile_equivalence",
     ):
         assert told in text, told
-    assert page.locator("main script, main b").count() == 0
+    expect(page.locator("main script, main b")).to_have_count(0)
     if options is not NO_SCRIPT:
         assert_well_made(page)
 
@@ -80,9 +81,9 @@ def test_it_is_printed_without_what_only_a_screen_has(open_window: Any, server: 
     window = open_as(open_window, server)
     window.open(f"/analyses/{analysis}/compliance")
     window.page.emulate_media(media="print")
-    assert not window.page.get_by_role("navigation", name="Main").is_visible()
-    assert not window.page.get_by_text("How to verify a record").is_visible()
-    assert window.page.get_by_role("heading", name="Findings, and who accepted what").is_visible()
+    expect(window.page.get_by_role("navigation", name="Main")).to_be_hidden()
+    expect(window.page.get_by_text("How to verify a record")).to_be_hidden()
+    expect(window.page.get_by_role("heading", name="Findings, and who accepted what")).to_be_visible()
     assert window.page.pdf().startswith(b"%PDF")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 from sqlalchemy import select
 
 from services.accounts.models import AuditEventRow
@@ -13,7 +14,7 @@ from services.database import Database
 from services.database.base import utc_now
 from services.digests.models import DigestRow
 from services.settings import Settings
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, follow, open_as, shows
 from tests.serving import RunningServer
 from tests.team_rows import Rows
 
@@ -41,13 +42,13 @@ def test_one_chooses_how_often(open_window: Any, server: RunningServer, rows: Ro
     # Where the link in a mail leads.
     window.open("/me#digest")
     part = page.get_by_role("region", name="Digest by mail")
-    assert part.get_by_label("How often").input_value() == ""
-    assert "To ada@team.example." in part.inner_text()
+    expect(part.get_by_label("How often")).to_have_value("")
+    shows(part, "To ada@team.example.")
     for value, said in (("weekly", "a weekly digest"), ("daily", "a daily digest"), ("", "No digest")):
         part.get_by_label("How often").select_option(value)
-        part.get_by_role("button", name="Save").click()
-        assert said in page.get_by_role("alert").inner_text()
-        assert part.get_by_label("How often").input_value() == value
+        follow(part.get_by_role("button", name="Save"))
+        shows(page.get_by_role("alert"), said)
+        expect(part.get_by_label("How often")).to_have_value(value)
         assert ("The next one is due" in part.inner_text()) is bool(value)
         if options is not NO_SCRIPT:
             assert_well_made(page)
@@ -63,15 +64,15 @@ def test_without_an_address_it_says_so(open_window: Any, server: RunningServer, 
     window = open_as(open_window, server, user=rows.user("bob", "viewer"))
     window.open("/me")
     part = window.page.get_by_role("region", name="Digest by mail")
-    assert "no e-mail address" in part.inner_text()
-    assert part.get_by_label("How often").count() == 0
+    shows(part, "no e-mail address")
+    expect(part.get_by_label("How often")).to_have_count(0)
     assert_well_made(window.page)
 
 
 def test_a_token_has_no_digest(open_window: Any, server: RunningServer) -> None:
     window = open_as(open_window, server)
     window.open("/me")
-    assert window.page.get_by_role("region", name="Digest by mail").count() == 0
+    expect(window.page.get_by_role("region", name="Digest by mail")).to_have_count(0)
 
 
 class TestWithoutMail:
@@ -90,13 +91,13 @@ class TestWithoutMail:
         page = window.page
         window.open("/me")
         part = page.get_by_role("region", name="Digest by mail")
-        assert "This server sends no mail" in part.inner_text()
-        assert part.get_by_label("How often").count() == 0
+        shows(part, "This server sends no mail")
+        expect(part.get_by_label("How often")).to_have_count(0)
         rows.add(DigestRow(user_id=ada, period="weekly", told_until=utc_now(), due_at=utc_now()))
         window.open("/me")
-        assert part.get_by_label("How often").input_value() == "weekly"
-        assert "The next one is due" not in part.inner_text()
+        expect(part.get_by_label("How often")).to_have_value("weekly")
+        expect(part).not_to_contain_text("The next one is due", use_inner_text=True)
         part.get_by_label("How often").select_option("")
-        part.get_by_role("button", name="Save").click()
-        assert "No digest" in page.get_by_role("alert").inner_text()
-        assert part.get_by_label("How often").count() == 0
+        follow(part.get_by_role("button", name="Save"))
+        shows(page.get_by_role("alert"), "No digest")
+        expect(part.get_by_label("How often")).to_have_count(0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from analyzer.registry import all_rules
 from services.accounts.access import SYSTEM
@@ -16,7 +18,18 @@ from services.database.base import utc_now
 from services.settings import Settings
 from services.triage.inbox import Inbox
 from services.triage.model import ProjectFinding
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, sent, signed_in
+from tests.pages.looks import (
+    LOOKS,
+    NO_SCRIPT,
+    assert_well_made,
+    follow,
+    open_as,
+    reads,
+    refusal,
+    sent,
+    shows,
+    signed_in,
+)
 from tests.serving import RunningServer
 from tests.team_rows import Rows
 
@@ -63,16 +76,16 @@ def test_the_inbox_holds_what_is_to_be_decided_the_gravest_first(
     page = window.page
     window.open("/inbox")
     found = page.locator("[data-row]")
-    assert found.count() == 3
+    expect(found).to_have_count(3)
     assert ["audio" in text for text in found.all_inner_texts()] == [True, False, False]
-    assert "for bob" in found.first.inner_text()
-    assert "not on main" in found.nth(1).inner_text()
-    assert "[U+202E]<script>" in found.nth(2).inner_text()
-    assert page.locator("main script, main b").count() == 0
+    shows(found.first, "for bob")
+    shows(found.nth(1), "not on main")
+    shows(found.nth(2), "[U+202E]<script>")
+    expect(page.locator("main script, main b")).to_have_count(0)
     assert_well_made(page)
     window.open("/inbox?state=any")
-    assert found.count() == 4
-    assert "[U+202E]<script>" in page.locator("main").inner_text()
+    expect(found).to_have_count(4)
+    shows(page.locator("main"), "[U+202E]<script>")
     assert_well_made(page)
 
 
@@ -82,14 +95,14 @@ def test_an_empty_inbox_says_why(open_window: Any, server: RunningServer, team: 
     window = open_as(open_window, server, user=bob, **options)
     page = window.page
     window.open("/inbox")
-    assert "as soon as an analysis of a project of yours" in page.locator(".empty").inner_text()
+    shows(page.locator(".empty"), "as soon as an analysis of a project of yours")
     assert_well_made(page)
     rows.finding(project, state="fixed")
     window.open(f"/projects/{project}/findings")
-    page.get_by_role("link", name="Look at what was decided or fixed").click()
+    follow(page.get_by_role("link", name="Look at what was decided or fixed"))
     page.locator("[data-row]").wait_for()
     window.open("/inbox?severity=note")
-    page.get_by_role("link", name="Clear the filters").click()
+    follow(page.get_by_role("link", name="Clear the filters"))
     page.wait_for_url(f"{window.base}/inbox")
 
 
@@ -108,17 +121,17 @@ def test_filters_narrow_and_say_how_many_there_are(
     window.open(f"/projects/{project}/findings")
     for label, value, told in (("Severity", "warning", "warning (1)"), ("Verdict", "static_only", "static only (1)"),
                                ("Rule", "GP203", f"GP203 {name} (1)"), ("Assignee", bob, "bob (1)")):  # fmt: skip
-        assert told in page.get_by_label(label, exact=True).inner_text()
+        shows(page.get_by_label(label, exact=True), told)
         page.get_by_label(label, exact=True).select_option(value)
-        page.get_by_role("button", name="Apply").click()
+        follow(page.get_by_role("button", name="Apply"))
         page.wait_for_url("**?*")
-        assert page.locator("[data-row]").count() == 1
-        page.get_by_role("link", name="Clear", exact=True).click()
+        expect(page.locator("[data-row]")).to_have_count(1)
+        follow(page.get_by_role("link", name="Clear", exact=True))
         page.wait_for_url("**/findings")
     page.get_by_label("Text").fill("LIB/B")
     page.get_by_label("Text").press("Enter")
     page.wait_for_url("**?text=*")
-    assert page.locator("[data-row] a").first.get_attribute("href") == f"/projects/{project}/findings/{wanted}"
+    expect(page.locator("[data-row] a").first).to_have_attribute("href", f"/projects/{project}/findings/{wanted}")
 
 
 def test_findings_come_page_by_page(open_window: Any, server: RunningServer, team: Team) -> None:
@@ -127,12 +140,12 @@ def test_findings_come_page_by_page(open_window: Any, server: RunningServer, tea
         rows.finding(project, severity=("error", "warning")[number % 2])
     window = open_as(open_window, server, user=bob)
     window.open("/inbox?rule=GP101")
-    assert window.page.locator("[data-row]").count() == 40
-    window.page.get_by_role("link", name="Next").click()
+    expect(window.page.locator("[data-row]")).to_have_count(40)
+    follow(window.page.get_by_role("link", name="Next"))
     window.page.wait_for_url("**before=*")
-    assert window.page.locator("[data-row]").count() == 5
+    expect(window.page.locator("[data-row]")).to_have_count(5)
     assert "rule=GP101" in window.page.url
-    window.page.get_by_role("link", name="First").click()
+    follow(window.page.get_by_role("link", name="First"))
     window.page.wait_for_url("**/inbox?rule=GP101")
 
 
@@ -149,9 +162,9 @@ def test_findings_are_accepted_together_and_that_is_undone(
     page.locator("[data-row]").filter(has_text="audio").get_by_role("checkbox").check()
     page.get_by_label(f"pkg/a.py:{finding_of(rows, project, first).line}", exact=False).check()
     if not options:
-        assert page.get_by_text("2 of 3 selected").is_visible()
-    page.get_by_role("button", name="Accept", exact=True).click()
-    assert page.get_by_role("alert").inner_text() == "A reason is required."
+        expect(page.get_by_text("2 of 3 selected")).to_be_visible()
+    follow(page.get_by_role("button", name="Accept", exact=True))
+    reads(page.get_by_role("alert"), "A reason is required.")
     assert states(rows, project, first) == ["open"]
     page.locator("[data-row]").filter(has_text="audio").get_by_role("checkbox").check()
     page.get_by_label(f"pkg/a.py:{finding_of(rows, project, first).line}", exact=False).check()
@@ -159,20 +172,20 @@ def test_findings_are_accepted_together_and_that_is_undone(
     page.get_by_text("Accept for a limited time").click()
     page.get_by_label("until this day (UTC)").fill((utc_now() + timedelta(days=30)).strftime("%Y-%m-%d"))
     page.get_by_label("for so many further analyses").fill("5")
-    page.get_by_role("button", name="Accept", exact=True).click()
+    follow(page.get_by_role("button", name="Accept", exact=True))
     page.wait_for_url(f"{window.base}/inbox?severity=error")
-    assert "2 findings are accepted." in page.get_by_role("alert").inner_text()
-    assert page.locator("[data-row]").count() == 1
+    shows(page.get_by_role("alert"), "2 findings are accepted.")
+    expect(page.locator("[data-row]")).to_have_count(1)
     kept = finding_of(rows, project, first)
     assert (kept.state, kept.reason, kept.decided_by_name) == ("accepted", "eps is added by the caller", "bob")
     assert kept.until.occurrences == 5
     assert kept.until.date is not None
     assert kept.until.date.hour == 0
-    page.get_by_role("button", name="Undo").click()
-    assert "2 findings are open again." in page.get_by_role("alert").inner_text()
+    follow(page.get_by_role("button", name="Undo"))
+    shows(page.get_by_role("alert"), "2 findings are open again.")
     assert states(rows, project, first, second) + states(rows, other, third) == ["open"] * 3
     page.reload()
-    assert page.get_by_role("alert").count() == 0
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 @BOTH
@@ -187,13 +200,13 @@ def test_a_finding_is_called_false_reopened_and_assigned(
 
     def press(button: str) -> str:
         page.locator("[data-row]").get_by_role("checkbox").check()
-        page.get_by_role("button", name=button, exact=True).click()
+        follow(page.get_by_role("button", name=button, exact=True))
         return str(page.get_by_role("alert").locator("p").first.inner_text())
 
     page.get_by_label("Reason").fill("the norm is never zero here")
     assert press("False positive") == "1 finding is called a false positive."
     assert states(rows, project, fingerprint) == ["false_positive"]
-    assert "bob: the norm is never zero here" in page.locator("[data-row]").inner_text()
+    shows(page.locator("[data-row]"), "bob: the norm is never zero here")
     assert press("Reopen") == "1 finding is open again."
     assert press("Reopen") == "0 findings are open again; 1 finding stays as before."
     page.get_by_label("Assign to").select_option(label="Bob")
@@ -202,8 +215,8 @@ def test_a_finding_is_called_false_reopened_and_assigned(
     page.get_by_label("Assign to").select_option(label="nobody")
     assert press("Assign") == "1 finding is assigned."
     assert finding_of(rows, project, fingerprint).assignee_id is None
-    page.get_by_role("button", name="Accept", exact=True).click()
-    assert "Nothing is selected" in page.get_by_role("alert").inner_text()
+    follow(page.get_by_role("button", name="Accept", exact=True))
+    shows(page.get_by_role("alert"), "Nothing is selected")
 
 
 def test_the_keyboard_alone_decides(open_window: Any, server: RunningServer, team: Team) -> None:
@@ -217,28 +230,31 @@ def test_the_keyboard_alone_decides(open_window: Any, server: RunningServer, tea
     page.get_by_role("dialog", name="Keys").wait_for()
     assert_well_made(page)
     keys.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()  # as long as it is open, keys are its own
     keys.press("j")
-    assert page.evaluate("document.activeElement.getAttribute('href')").endswith(newer)
+    expect(page.locator("a:focus")).to_have_attribute("href", re.compile(f"/{newer}$"))
     keys.press("x")
     keys.press("j")
     keys.press("x")
-    assert page.get_by_text("2 of 3 selected").is_visible()
+    expect(page.get_by_text("2 of 3 selected")).to_be_visible()
     keys.press("k")
     keys.press("x")
-    assert page.get_by_text("1 of 3 selected").is_visible()
+    expect(page.get_by_text("1 of 3 selected")).to_be_visible()
     keys.press("f")
     keys.type("just a guess")
-    keys.press("Enter")
+    with page.expect_navigation():
+        keys.press("Enter")
     page.get_by_text("1 finding is called a false positive.").wait_for()
     assert states(rows, project, older, middle, newer) == ["open", "false_positive", "open"]
     keys.press("/")
     keys.type("axjf?")
-    assert page.get_by_label("Text").input_value() == "axjf?"
+    expect(page.get_by_label("Text")).to_have_value("axjf?")
     keys.press("Escape")
     keys.press("j")
     keys.press("a")  # nothing is selected: it means the one that is looked at
     keys.type("as intended")
-    keys.press("Enter")
+    with page.expect_navigation():
+        keys.press("Enter")
     page.get_by_text("1 finding is accepted.").wait_for()
     assert states(rows, project, newer) == ["accepted"]
 
@@ -251,14 +267,14 @@ def test_all_of_a_page_are_selected_at_once(open_window: Any, server: RunningSer
     page = window.page
     window.open("/inbox")
     page.get_by_label("all on this page").check()
-    assert page.get_by_text("3 of 3 selected").is_visible()
+    expect(page.get_by_text("3 of 3 selected")).to_be_visible()
     page.get_by_role("checkbox", name="Select GP101").first.uncheck()
     assert page.get_by_label("all on this page").evaluate("box => box.indeterminate")
     page.get_by_label("all on this page").check()
     page.get_by_label("Reason").fill("known")
-    page.get_by_role("button", name="Accept", exact=True).click()
+    follow(page.get_by_role("button", name="Accept", exact=True))
     page.get_by_text("3 findings are accepted.").wait_for()
-    assert page.get_by_text("Nothing is left to decide about").is_visible()
+    expect(page.get_by_text("Nothing is left to decide about")).to_be_visible()
     assert_well_made(page)
 
 
@@ -270,9 +286,9 @@ def test_who_may_only_read_sees_no_way_to_decide_and_is_refused(
     eve = rows.user("eve", "viewer")
     window = open_as(open_window, server, user=eve)
     window.open("/inbox")
-    assert window.page.locator("[data-row]").count() == 1
-    assert window.page.get_by_role("checkbox").count() == 0
-    assert window.page.get_by_role("button", name="Accept").count() == 0
+    expect(window.page.locator("[data-row]")).to_have_count(1)
+    expect(window.page.get_by_role("checkbox")).to_have_count(0)
+    expect(window.page.get_by_role("button", name="Accept")).to_have_count(0)
     viewer, stranger = signed_in(server, user=eve), signed_in(server, user=rows.user("max"))
     one = f"/projects/{project}/findings/{fingerprint}"
     ref = f"{project}:{fingerprint}"
@@ -335,14 +351,14 @@ def test_a_decision_that_can_not_be_is_told_on_the_page(open_window: Any, server
     page.get_by_label("Reason").fill("x")
     page.get_by_text("Accept for a limited time").click()
     page.get_by_label("until torch is newer than").fill("not a version")
-    page.get_by_role("button", name="Accept", exact=True).click()
-    assert "is no version of torch" in page.get_by_role("alert").inner_text()
+    follow(page.get_by_role("button", name="Accept", exact=True))
+    shows(page.get_by_role("alert"), "is no version of torch")
     page.get_by_role("checkbox", name="Select GP101").check()
     page.get_by_label("Reason").fill("x")
     page.get_by_text("Accept for a limited time").click()
     page.get_by_label("until this day (UTC)").fill("2001-01-01")
-    page.get_by_role("button", name="Accept", exact=True).click()
-    assert "has passed" in page.get_by_role("alert").inner_text()
+    follow(page.get_by_role("button", name="Accept", exact=True))
+    shows(page.get_by_role("alert"), "has passed")
     with refusal(window):
         assert window.open("/inbox?before=nothing").status == 422
         assert window.open("/inbox?state=nothing").status == 422

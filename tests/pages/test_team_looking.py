@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from services.database import Database
 from services.database.base import utc_now
 from services.settings import Settings
-from tests.pages.looks import LOOKS, assert_well_made, signed_in
+from tests.pages.looks import LOOKS, assert_well_made, shows, signed_in
 from tests.serving import RunningServer
 from tests.team_rows import Rows, days_ago
 
@@ -28,7 +29,7 @@ def rows(embedded_settings: Settings) -> Iterator[Rows]:
 def test_the_workers_page_says_who_works_and_what_waits(open_window: Any, rows: Rows, options: dict[str, Any]) -> None:
     window = open_window(**options)
     window.open("/workers")
-    assert window.page.get_by_text("No worker runs and nothing waits").is_visible()
+    expect(window.page.get_by_text("No worker runs and nothing waits")).to_be_visible()
     assert_well_made(window.page)
     analysis = rows.analysis(rows.project("vision"), passed=None)
     rows.job(analysis, queue="gpu.cuda", device_class="cuda", created_at=days_ago(0.1))
@@ -38,10 +39,10 @@ def test_the_workers_page_says_who_works_and_what_waits(open_window: Any, rows: 
     rows.worker("two", ["gpu.mig"], device=device)
     window.open("/workers")
     page = window.page
-    assert page.get_by_text("no worker serves it").is_visible()
-    assert "double bit errors" in page.get_by_role("table", name="Devices").inner_text()
-    assert "[U+202E]<script>" in page.get_by_role("table", name="Lost leases").inner_text()
-    assert page.get_by_role("table", name="Analyses under way").get_by_role("link", name=analysis).is_visible()
+    expect(page.get_by_text("no worker serves it")).to_be_visible()
+    shows(page.get_by_role("table", name="Devices"), "double bit errors")
+    shows(page.get_by_role("table", name="Lost leases"), "[U+202E]<script>")
+    expect(page.get_by_role("table", name="Analyses under way").get_by_role("link", name=analysis)).to_be_visible()
     assert_well_made(page)
 
 
@@ -76,17 +77,16 @@ def test_the_page_of_a_pull_request_says_why_it_is_silent(
     window = open_window(**options)
     window.open(f"/pull-requests/{request}")
     page = window.page
-    assert page.get_by_text("Gradproof is silent here: the check is on dddddddddd").is_visible()
+    expect(page.get_by_text("Gradproof is silent here: the check is on dddddddddd")).to_be_visible()
     written = page.get_by_role("table", name="What was written").inner_text()
     assert "a person deleted our comment, which is respected" in written
     assert "no new finding is on an added line" in written
-    assert page.get_by_text("kept for a person").is_visible()
+    expect(page.get_by_text("kept for a person")).to_be_visible()
     assert page.get_by_role("link", name="What the change brings").get_attribute("href")
-    assert (
-        page.get_by_role("link", name="Open it at GitHub").get_attribute("href")
-        == "https://github.com/example/vision/pull/7"
+    expect(page.get_by_role("link", name="Open it at GitHub")).to_have_attribute(
+        "href", "https://github.com/example/vision/pull/7"
     )
-    assert "[U+202E]<script>" in page.get_by_role("heading", level=1).inner_text()
+    shows(page.get_by_role("heading", level=1), "[U+202E]<script>")
     assert_well_made(page)
 
 

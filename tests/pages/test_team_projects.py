@@ -7,11 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
 from services.database import Database
 from services.database.base import utc_now
 from services.settings import Settings
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, signed_in
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, follow, open_as, reads, refusal, shows, signed_in
 from tests.serving import RunningServer
 from tests.team_rows import Rows, days_ago, totals
 
@@ -48,24 +49,23 @@ def test_the_list_shows_how_each_project_stands(open_window: Any, rows: Rows, op
     window.open("/")
     page = window.page
     line = page.get_by_role("row", name="vision")
-    assert line.get_by_text("passed").is_visible()
-    assert (
-        line.get_by_role("link", name="2 errors").get_attribute("href")
-        == f"/projects/{project}/findings?severity=error"
+    expect(line.get_by_text("passed")).to_be_visible()
+    expect(line.get_by_role("link", name="2 errors")).to_have_attribute(
+        "href", f"/projects/{project}/findings?severity=error"
     )
     assert "from 12 to 1" in str(line.get_by_role("img").get_attribute("aria-label"))
-    assert page.get_by_role("row", name="quiet").get_by_text("not analysed").is_visible()
-    assert page.get_by_role("row", name="old").count() == 0
+    expect(page.get_by_role("row", name="quiet").get_by_text("not analysed")).to_be_visible()
+    expect(page.get_by_role("row", name="old")).to_have_count(0)
     assert_well_made(page)
     page.get_by_label("Name").fill("QUI")
     page.get_by_label("Name").press("Enter")
     page.wait_for_url("**/?q=QUI")
-    assert page.locator("tbody tr").count() == 1
-    page.get_by_role("link", name="Clear").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    follow(page.get_by_role("link", name="Clear"))
     page.get_by_label("archived ones").check()
-    page.get_by_role("button", name="Apply").click()
+    follow(page.get_by_role("button", name="Apply"))
     page.get_by_role("link", name="old").wait_for()
-    assert page.locator("tbody tr").count() == 1
+    expect(page.locator("tbody tr")).to_have_count(1)
 
 
 def test_projects_come_page_by_page(open_window: Any, rows: Rows) -> None:
@@ -73,11 +73,11 @@ def test_projects_come_page_by_page(open_window: Any, rows: Rows) -> None:
         rows.project(f"project-{number:02}")
     window = open_window()
     window.open("/")
-    assert window.page.locator("tbody tr").count() == 20
-    window.page.get_by_role("link", name="Next").click()
+    expect(window.page.locator("tbody tr")).to_have_count(20)
+    follow(window.page.get_by_role("link", name="Next"))
     window.page.get_by_role("link", name="project-24").wait_for()
-    assert window.page.locator("tbody tr").count() == 5
-    window.page.get_by_role("link", name="First").click()
+    expect(window.page.locator("tbody tr")).to_have_count(5)
+    follow(window.page.get_by_role("link", name="First"))
     window.page.get_by_role("link", name="project-00").wait_for()
 
 
@@ -85,13 +85,13 @@ def test_projects_come_page_by_page(open_window: Any, rows: Rows) -> None:
 def test_the_first_visit_says_what_to_do(open_window: Any, rows: Rows, options: dict[str, Any]) -> None:
     window = open_window(**options)
     window.open("/")
-    assert window.page.get_by_text("No project yet").is_visible()
+    expect(window.page.get_by_text("No project yet")).to_be_visible()
     assert "gradproof submit" in window.page.content()
-    assert window.page.get_by_role("link", name="Look at the analyses").count() == 0
+    expect(window.page.get_by_role("link", name="Look at the analyses")).to_have_count(0)
     assert_well_made(window.page)
     rows.analysis(None)
     window.open("/")
-    window.page.get_by_role("link", name="Look at the analyses").click()
+    follow(window.page.get_by_role("link", name="Look at the analyses"))
     window.page.wait_for_url(f"{window.base}/analyses")
 
 
@@ -103,22 +103,22 @@ def test_a_project_shows_trend_gate_analyses_coverage_and_pull_requests(
     window = open_window(**options)
     window.open(f"/projects/{project}")
     page = window.page
-    assert page.get_by_role("heading", level=1).inner_text() == "vision"
-    assert page.get_by_text("no new error").is_visible()
+    reads(page.get_by_role("heading", level=1), "vision")
+    expect(page.get_by_text("no new error")).to_be_visible()
     assert page.get_by_role("link", name="open errors").inner_text().startswith("2")
-    assert page.get_by_text("11 of 14 targets were run").is_visible()
-    assert page.get_by_role("row", name="needs data").is_visible()
-    assert page.get_by_role("link", name="[U+202E]<script>").is_visible()
-    assert page.locator("tbody").get_by_role("link", name="with the one before").count() == 9
+    expect(page.get_by_text("11 of 14 targets were run")).to_be_visible()
+    expect(page.get_by_role("row", name="needs data")).to_be_visible()
+    expect(page.get_by_role("link", name="[U+202E]<script>")).to_be_visible()
+    expect(page.locator("tbody").get_by_role("link", name="with the one before")).to_have_count(9)
     if options is NO_SCRIPT:
-        assert page.get_by_role("group", name="Open findings on the main line, as a table").is_visible()
+        expect(page.get_by_role("group", name="Open findings on the main line, as a table")).to_be_visible()
         return
     page.locator(".chart canvas").first.wait_for()
     assert page.evaluate("document.querySelector('img[src^=\"/badges/\"]').naturalWidth") > 0
     assert_well_made(page)
-    page.get_by_role("link", name="Next").first.click()
+    follow(page.get_by_role("link", name="Next").first)
     page.wait_for_url("**?before=*")
-    assert page.get_by_role("table", name="Analyses").locator("tbody tr").count() == 2
+    expect(page.get_by_role("table", name="Analyses").locator("tbody tr")).to_have_count(2)
 
 
 @pytest.mark.parametrize("options", LOOKS.values(), ids=LOOKS)
@@ -128,7 +128,7 @@ def test_a_project_without_an_analysis_says_how_to_get_one(
     project = rows.project("quiet")
     window = open_window(**options)
     window.open(f"/projects/{project}")
-    assert window.page.get_by_text("Not analysed yet").is_visible()
+    expect(window.page.get_by_text("Not analysed yet")).to_be_visible()
     assert "--project quiet" in window.page.content()
     assert_well_made(window.page)
 
@@ -140,20 +140,20 @@ def test_a_project_is_made_and_what_is_wrong_with_its_name_is_said(
     window = open_as(open_window, server, **options)
     window.open("/")
     page = window.page
-    page.get_by_role("link", name="New project").click()
+    follow(page.get_by_role("link", name="New project"))
     page.get_by_label("Name").fill("with space")
     page.get_by_label("Main branch").fill("trunk")
     with refusal(window):
-        page.get_by_role("button", name="Make the project").click()
-        assert "letters, digits" in page.get_by_role("alert").inner_text()
-    assert page.get_by_label("Main branch").input_value() == "trunk"
+        follow(page.get_by_role("button", name="Make the project"))
+        shows(page.get_by_role("alert"), "letters, digits")
+    expect(page.get_by_label("Main branch")).to_have_value("trunk")
     page.get_by_label("Name").fill("vision")
-    page.get_by_role("button", name="Make the project").click()
+    follow(page.get_by_role("button", name="Make the project"))
     page.wait_for_url("**/projects/*")
-    assert page.get_by_role("heading", level=1).inner_text() == "vision"
-    assert "vision is there" in page.get_by_role("alert").inner_text()
+    reads(page.get_by_role("heading", level=1), "vision")
+    shows(page.get_by_role("alert"), "vision is there")
     page.reload()
-    assert page.get_by_role("alert").count() == 0
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_names_lead_to_projects_and_foreign_ones_are_nothing(server: RunningServer, rows: Rows) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from analyzer.registry import all_rules
 from services.accounts.access import SYSTEM
@@ -17,7 +18,18 @@ from services.projects.models import HookDeliveryRow, HookRow, ProjectRow
 from services.projects.service import ProjectService
 from services.projects.settings import BotSettings, GateSettings, ProjectSettings
 from services.settings import Settings
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, open_as, refusal, sent, signed_in
+from tests.pages.looks import (
+    LOOKS,
+    NO_SCRIPT,
+    assert_well_made,
+    follow,
+    open_as,
+    reads,
+    refusal,
+    sent,
+    shows,
+    signed_in,
+)
 from tests.serving import RunningServer
 from tests.team_rows import Rows
 
@@ -75,19 +87,19 @@ def test_general_settings_are_changed_and_the_project_archived_and_restored(
     window.open(f"/projects/{project}/settings")
     page.get_by_label("Name").fill("sight")
     page.get_by_label("Repository").fill("https://github.com/example/sight")
-    page.get_by_role("button", name="Save").click()
-    assert page.get_by_role("alert").inner_text() == "Saved."
-    assert page.get_by_label("Name").input_value() == "sight"
+    follow(page.get_by_role("button", name="Save"))
+    reads(page.get_by_role("alert"), "Saved.")
+    expect(page.get_by_label("Name")).to_have_value("sight")
     page.get_by_label("Repository").fill("http://127.0.0.1/")
     with refusal(window):
-        page.get_by_role("button", name="Save").click()
+        follow(page.get_by_role("button", name="Save"))
         assert page.get_by_role("alert").inner_text()
     page.get_by_text("Archive the project").click()
-    page.get_by_role("button", name="Archive sight").click()
-    assert page.get_by_text("sight is archived.").is_visible()
+    follow(page.get_by_role("button", name="Archive sight"))
+    expect(page.get_by_text("sight is archived.")).to_be_visible()
     window.open(f"/projects/{project}/settings")
-    page.get_by_role("button", name="Take it into use again").click()
-    assert page.get_by_text("sight is in use again.").is_visible()
+    follow(page.get_by_role("button", name="Take it into use again"))
+    expect(page.get_by_text("sight is in use again.")).to_be_visible()
 
 
 @BOTH
@@ -97,11 +109,11 @@ def test_new_findings_are_given_to_code_owners(
     window = open_as(open_window, server, **options)
     page = window.page
     window.open(f"/projects/{project}/settings/triage")
-    assert page.get_by_label("New findings are given to").input_value() == "nobody"
+    expect(page.get_by_label("New findings are given to")).to_have_value("nobody")
     page.get_by_label("New findings are given to").select_option("owner")
-    page.get_by_role("button", name="Save").click()
-    assert "Saved" in page.get_by_role("alert").inner_text()
-    assert page.get_by_label("New findings are given to").input_value() == "owner"
+    follow(page.get_by_role("button", name="Save"))
+    shows(page.get_by_role("alert"), "Saved")
+    expect(page.get_by_label("New findings are given to")).to_have_value("owner")
     assert settings_of(rows, server.settings, project) == ProjectSettings(assign="owner")
 
 
@@ -113,21 +125,21 @@ def test_gate_and_bot_are_set(
     page = window.page
     window.open(f"/projects/{project}/settings/gate")
     page.get_by_label("No new warning").select_option("no")
-    page.get_by_role("button", name="Save the gate").click()
-    assert page.get_by_label("No new warning").input_value() == "no"
-    page.get_by_role("link", name="Bot", exact=True).click()
+    follow(page.get_by_role("button", name="Save the gate"))
+    expect(page.get_by_label("No new warning")).to_have_value("no")
+    follow(page.get_by_role("link", name="Bot", exact=True))
     page.get_by_label("A gate that fails makes the check fail").check()
     page.get_by_label("Comment on added lines").uncheck()
     page.get_by_label("Comments at lines, at most").fill("7")
-    page.get_by_role("button", name="Save").click()
-    assert "Saved" in page.get_by_role("alert").inner_text()
+    follow(page.get_by_role("button", name="Save"))
+    shows(page.get_by_role("alert"), "Saved")
     assert settings_of(rows, server.settings, project) == ProjectSettings(
         gate=GateSettings(no_new_warning=False), bot=BotSettings(blocks=True, inline=False, inline_most=7)
     )
     page.get_by_label("Comments at lines, at most").fill("31")
     with refusal(window):
-        page.get_by_role("button", name="Save").click()
-        assert "inline_most" in page.get_by_role("alert").inner_text()
+        follow(page.get_by_role("button", name="Save"))
+        shows(page.get_by_role("alert"), "inline_most")
 
 
 @BOTH
@@ -145,11 +157,11 @@ def test_rules_show_their_precision_get_modes_and_are_adopted(
     line = page.get_by_role("row", name="GP101")
     assert [cell.inner_text() for cell in line.get_by_role("cell").all()][:7] == ["4", "1", "1", "1", "1", "1", "75 %"]
     line.get_by_label("Mode of GP101").select_option("comment")
-    page.get_by_role("button", name="Save the modes").click()
-    assert page.get_by_label("Mode of GP101").input_value() == "comment"
-    assert "are only monitored" in page.locator("main").inner_text()
-    page.get_by_role("button", name="Adopt them").click()
-    assert "Adopted" in page.get_by_role("alert").inner_text()
+    follow(page.get_by_role("button", name="Save the modes"))
+    expect(page.get_by_label("Mode of GP101")).to_have_value("comment")
+    shows(page.locator("main"), "are only monitored")
+    follow(page.get_by_role("button", name="Adopt them"))
+    shows(page.get_by_role("alert"), "Adopted")
     kept = settings_of(rows, server.settings, project)
     assert kept.modes == {"GP101": "comment"}
     assert kept.known_rules is not None
@@ -167,18 +179,18 @@ def test_members_come_change_and_go(
         window.open(path)
         page.get_by_label("Name").fill("nobody")
         with refusal(window):
-            page.get_by_role("button", name="Add").click()
-            assert "nobody" in page.get_by_role("alert").inner_text()
+            follow(page.get_by_role("button", name="Add"))
+            shows(page.get_by_role("alert"), "nobody")
         page.get_by_label("Name").fill("bob")
         page.get_by_label("Role", exact=True).select_option("triager")
-        page.get_by_role("button", name="Add").click()
+        follow(page.get_by_role("button", name="Add"))
         line = page.get_by_role("row", name="Bob")
-        assert line.get_by_role("cell").first.inner_text() == "triager"
+        reads(line.get_by_role("cell").first, "triager")
         line.get_by_label("Role of bob").select_option("maintainer")
-        line.get_by_role("button", name="Change").click()
-        assert page.get_by_role("alert").inner_text() == "bob is maintainer now."
-        page.get_by_role("row", name="Bob").get_by_role("button", name="Remove").click()
-        assert page.get_by_role("row", name="Bob").count() == 0
+        follow(line.get_by_role("button", name="Change"))
+        reads(page.get_by_role("alert"), "bob is maintainer now.")
+        follow(page.get_by_role("row", name="Bob").get_by_role("button", name="Remove"))
+        expect(page.get_by_role("row", name="Bob")).to_have_count(0)
 
 
 @BOTH
@@ -191,15 +203,15 @@ def test_tokens_are_shown_once_and_revoked(
         window.open(path)
         form = page.locator("form", has=page.get_by_role("button", name="Make it"))
         form.get_by_label("Name").fill("pipeline")
-        form.get_by_role("button", name="Make it").click()
+        follow(form.get_by_role("button", name="Make it"))
         text = page.get_by_label("new token", exact=True).locator("code").inner_text()
         subject = open_tokens(server, text)
         assert subject is not None
         assert subject.project_id == (project if "projects" in path else None)
         window.open(path)
         assert text not in page.content()
-        page.get_by_role("button", name="Revoke pipeline").click()
-        assert page.get_by_role("alert").inner_text() == "pipeline is revoked."
+        follow(page.get_by_role("button", name="Revoke pipeline"))
+        reads(page.get_by_role("alert"), "pipeline is revoked.")
         assert open_tokens(server, text) is None
 
 
@@ -223,23 +235,23 @@ def test_hooks_are_added_looked_at_sent_again_and_removed(
     window.open(f"/projects/{project}/settings/hooks")
     page.get_by_label("Address").fill("https://127.0.0.1/hook")
     with refusal(window):
-        page.get_by_role("button", name="Add").click()
+        follow(page.get_by_role("button", name="Add"))
         assert page.get_by_role("alert").inner_text()
     page.get_by_label("Address").fill("https://example.com/hook")
-    page.get_by_role("button", name="Add").click()
+    follow(page.get_by_role("button", name="Add"))
     hook = page.url.rpartition("/")[2]
     page.get_by_text("The secret", exact=True).click()
-    assert page.get_by_text("whsec_").is_visible()
+    expect(page.get_by_text("whsec_")).to_be_visible()
     rows.add(HookDeliveryRow(hook_id=hook, event="analysis.finished", status=503, reason="503", attempts=8))
     page.reload()
-    assert page.get_by_text("given up").is_visible()
-    page.get_by_role("button", name="Send again").click()
-    assert page.get_by_text("waits").is_visible()
-    page.get_by_role("button", name="Switch it off").click()
+    expect(page.get_by_text("given up")).to_be_visible()
+    follow(page.get_by_role("button", name="Send again"))
+    expect(page.get_by_text("waits")).to_be_visible()
+    follow(page.get_by_role("button", name="Switch it off"))
     page.get_by_role("button", name="Switch it on").wait_for()
     page.get_by_text("Remove the hook").click()
-    page.get_by_role("button", name="Remove it").click()
-    assert page.get_by_text("No hook yet").is_visible()
+    follow(page.get_by_role("button", name="Remove it"))
+    expect(page.get_by_text("No hook yet")).to_be_visible()
 
 
 @BOTH
@@ -254,22 +266,22 @@ def test_one_changes_name_and_password_and_ends_sessions(
     window.open("/sign-in?next=/me")
     page.get_by_label("Name").fill("ada")
     page.get_by_label("Password").fill("quite a long word 7")
-    page.get_by_role("button", name="Sign in").click()
+    follow(page.get_by_role("button", name="Sign in"))
     page.wait_for_url("**/me")
     page.get_by_label("Display name").fill("Ada L.")
-    page.get_by_role("button", name="Save").click()
-    assert page.get_by_label("Display name").input_value() == "Ada L."
+    follow(page.get_by_role("button", name="Save"))
+    expect(page.get_by_label("Display name")).to_have_value("Ada L.")
     page.get_by_label("Present password").fill("wrong")
     page.get_by_label("New password").fill("another long word 8")
     with refusal(window):
-        page.get_by_role("button", name="Change it").click()
-        assert "wrong" in page.get_by_role("alert").inner_text()
+        follow(page.get_by_role("button", name="Change it"))
+        shows(page.get_by_role("alert"), "wrong")
     page.get_by_label("Present password").fill("quite a long word 7")
     page.get_by_label("New password").fill("another long word 8")
-    page.get_by_role("button", name="Change it").click()
-    assert "The password is changed" in page.get_by_role("alert").inner_text()
-    assert page.get_by_text("this one").is_visible()
-    page.get_by_role("button", name="Sign out everywhere").click()
+    follow(page.get_by_role("button", name="Change it"))
+    shows(page.get_by_role("alert"), "The password is changed")
+    expect(page.get_by_text("this one")).to_be_visible()
+    follow(page.get_by_role("button", name="Sign out everywhere"))
     page.wait_for_url("**/sign-in")
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from services.accounts.access import SYSTEM
 from services.accounts.users import UserService
 from services.database import Database
 from services.settings import Settings
 from tests.pages.conftest import Window
-from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, refusal
+from tests.pages.looks import LOOKS, NO_SCRIPT, assert_well_made, follow, refusal, shows
 from tests.serving import RunningServer
 
 PASSWORD = "quite a long word 7"
@@ -29,8 +29,8 @@ def with_account(embedded_settings: Settings) -> None:
 def test_the_first_visitor_is_told_how_to_get_in(open_window: Any, options: dict[str, Any]) -> None:
     window = open_window(signed_in=False, **options)
     window.open("/sign-in")
-    assert window.page.get_by_label("API token").is_visible()
-    assert window.page.get_by_label("Password").count() == 0
+    expect(window.page.get_by_label("API token")).to_be_visible()
+    expect(window.page.get_by_label("Password")).to_have_count(0)
     hints = window.page.get_by_role("region", name="The first time here?").inner_text()
     for command in ("gradproof serve", "gradproof user create", "gradproof token create"):
         assert command in hints
@@ -49,19 +49,19 @@ def test_one_signs_in_by_password_and_goes_where_one_wanted(open_window: Any, op
     page.get_by_label("Name").fill("ada")
     page.get_by_label("Password").fill("wrong")
     with refusal(window):
-        page.get_by_role("button", name="Sign in", exact=True).click()
-        assert "do not belong together" in page.get_by_role("alert").inner_text()
-    assert page.get_by_label("Name").input_value() == "ada"
-    assert page.get_by_label("Password").input_value() == ""
+        follow(page.get_by_role("button", name="Sign in", exact=True))
+        shows(page.get_by_role("alert"), "do not belong together")
+    expect(page.get_by_label("Name")).to_have_value("ada")
+    expect(page.get_by_label("Password")).to_have_value("")
     if options is not NO_SCRIPT:
         assert_well_made(page)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in", exact=True).click()
+    follow(page.get_by_role("button", name="Sign in", exact=True))
     page.wait_for_url(f"{window.base}/inbox")
-    assert page.get_by_text("ada", exact=True).is_visible()
+    expect(page.get_by_text("ada", exact=True)).to_be_visible()
     page.get_by_text("ada", exact=True).click()
-    assert page.get_by_role("link", name="Your settings").is_visible()
-    assert page.get_by_role("link", name="Installation").count() == 0
+    expect(page.get_by_role("link", name="Your settings")).to_be_visible()
+    expect(page.get_by_role("link", name="Installation")).to_have_count(0)
     if options is not NO_SCRIPT:
         assert_well_made(page)
 
@@ -76,10 +76,10 @@ def test_an_identity_provider_comes_first_and_a_token_last(browser: Browser, emb
         window.open("/sign-in?next=/workers")
         page = window.page
         way = page.get_by_role("link", name="Continue with Example ID")
-        assert way.get_attribute("href") == "/openid/sign-in?next=/workers"
-        assert not page.get_by_label("API token").is_visible()
+        expect(way).to_have_attribute("href", "/openid/sign-in?next=/workers")
+        expect(page.get_by_label("API token")).to_be_hidden()
         page.get_by_text("Use an API token instead").click()
-        assert page.get_by_label("API token").is_visible()
+        expect(page.get_by_label("API token")).to_be_visible()
         assert_well_made(page)
         window.context.close()
         assert window.complaints == []
