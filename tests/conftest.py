@@ -37,9 +37,13 @@ from services.settings import Settings
 from tests.servers import PostgresServer, ValkeyServer
 
 MakeSettings = Callable[..., Settings]
-# For rooms where nobody works but the test: nothing runs out by itself there, however slow the machine. A worker that
+# For tests in which something has to run out by itself. Elsewhere nothing does, however slow the machine: a worker that
 # is a row and reports once is not silent for half a minute.
-PATIENT = {"lease": timedelta(hours=1), "heartbeat": timedelta(seconds=10), "reconcile_every": timedelta(minutes=1)}
+QUICK = {
+    "lease": timedelta(seconds=5),
+    "heartbeat": timedelta(seconds=0.5),
+    "reconcile_every": timedelta(seconds=0.5),
+}
 _TICK = 0.01  # seconds: what the kernel tells of a process's beginning is rounded down to that
 
 
@@ -176,9 +180,9 @@ def make_settings(tmp_path: Path) -> MakeSettings:
         values: dict[str, object] = {
             "data_dir": tmp_path / "data",
             "secret_key": SecretStr("a secret for tests, 32 characters and more"),
-            "lease": timedelta(seconds=5),
-            "heartbeat": timedelta(seconds=0.5),
-            "reconcile_every": timedelta(seconds=0.5),
+            "lease": timedelta(hours=1),
+            "heartbeat": timedelta(seconds=10),
+            "reconcile_every": timedelta(minutes=1),
         }
         return Settings.model_validate(values | changes)
 

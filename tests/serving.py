@@ -31,7 +31,7 @@ from services.reports.document import CheckInfo, Harness
 from services.settings import Settings
 from services.snapshots import SnapshotStore
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 MODULE = """\
 import torch

@@ -11,13 +11,7 @@ import httpx
 import pytest
 
 from services.settings import Settings
-from tests.conftest import PATIENT, MakeSettings
 from tests.serving import RunningServer, Workshop, token
-
-
-@pytest.fixture
-def make_settings(make_settings: MakeSettings) -> MakeSettings:
-    return lambda **changes: make_settings(**PATIENT | changes)
 
 
 @pytest.fixture

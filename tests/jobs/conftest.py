@@ -6,11 +6,10 @@ import pytest
 
 from services.database import Database
 from services.settings import Settings
-from tests.conftest import PATIENT
 from tests.jobs.support import Bench
 
 
 @pytest.fixture
 def bench(database: Database, service_settings: Settings) -> Bench:
-    """Nothing runs out by itself here, however slow the machine: tests say when a lease has run out."""
-    return Bench(database, service_settings.model_copy(update=PATIENT))
+    """Nothing runs out by itself here: tests say when a lease has run out."""
+    return Bench(database, service_settings)

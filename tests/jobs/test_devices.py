@@ -21,6 +21,7 @@ from services.jobs.model import DeviceState, WorkerDevice
 from services.jobs.models import JobKind, JobRow, WorkerRow
 from services.settings import Settings
 from services.snapshots import SnapshotStore, read_directory
+from tests.conftest import QUICK
 from tests.drivers import FIRST, SECOND, Driver, gpu
 from tests.jobs.support import Bench
 from tests.recovery.support import eventually, worker_process
@@ -205,7 +206,8 @@ def runner(database: Database, with_driver: Settings) -> Iterator[Callable[..., 
     started: list[Runner] = []
 
     def make(*queues: str, **changes: object) -> Runner:
-        settings = with_driver.model_copy(update={"lease": timedelta(minutes=5), **changes})
+        # It reports often; whoever reads what it reported is as patient as everywhere.
+        settings = with_driver.model_copy(update={"heartbeat": QUICK["heartbeat"], **changes})
         runner = Runner(settings, database, queues)
         runner.start()
         started.append(runner)
@@ -311,14 +313,15 @@ def test_worker_processes_take_a_device_each_and_a_killed_one_frees_its_own(
 ) -> None:
     driver.lists(gpu(FIRST), gpu(SECOND, 1))
     serving, waiting = DeviceState.SERVING, DeviceState.WAITING
+    quick = with_driver.model_copy(update=QUICK)
 
     def state() -> list[tuple[str | None, DeviceState]]:
-        return told(database, with_driver)
+        return told(database, quick)
 
     with (
-        worker_process(with_driver, tmp_path / "one.log", QUEUE) as one,
-        worker_process(with_driver, tmp_path / "two.log", QUEUE),
-        worker_process(with_driver, tmp_path / "three.log", QUEUE),
+        worker_process(quick, tmp_path / "one.log", QUEUE) as one,
+        worker_process(quick, tmp_path / "two.log", QUEUE),
+        worker_process(quick, tmp_path / "three.log", QUEUE),
     ):
         eventually(
             lambda: state() == sorted([(FIRST, serving), (SECOND, serving), (None, waiting)], key=str),

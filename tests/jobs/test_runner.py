@@ -23,6 +23,7 @@ from services.jobs import repository
 from services.jobs.models import JobKind, JobRow, JobState
 from services.settings import Settings
 from services.snapshots import SnapshotStore, read_directory
+from tests.conftest import QUICK
 from tests.jobs.support import SNAPSHOT, Bench
 from tests.recovery.support import eventually
 from tests.snapshots.git_server import serve
@@ -124,7 +125,8 @@ def runner(database: Database, service_settings: Settings) -> Iterator[Callable[
     started: list[Runner] = []
 
     def make(**changes: object) -> Runner:
-        settings = service_settings.model_copy(update={"sandbox": False, "lease": timedelta(minutes=5), **changes})
+        # It reports often; whoever reads what it reported is as patient as everywhere.
+        settings = service_settings.model_copy(update={"sandbox": False, "heartbeat": QUICK["heartbeat"], **changes})
         runner = Runner(settings, database, ["control", "cpu", "gpu.sim"])
         runner.start()
         started.append(runner)

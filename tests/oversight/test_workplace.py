@@ -13,7 +13,6 @@ from services.jobs.model import DeviceState
 from services.jobs.models import WorkerRow
 from services.oversight import WorkplaceService
 from services.settings import Settings
-from tests.conftest import PATIENT
 from tests.team_rows import Rows, days_ago
 
 
@@ -24,7 +23,7 @@ def rows(database: Database) -> Rows:
 
 @pytest.fixture
 def workplace(database: Database, service_settings: Settings) -> WorkplaceService:
-    return WorkplaceService(database, service_settings.model_copy(update=PATIENT))
+    return WorkplaceService(database, service_settings)
 
 
 def test_a_queue_says_what_waits_since_when_and_who_serves_it(rows: Rows, workplace: WorkplaceService) -> None:

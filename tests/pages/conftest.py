@@ -24,7 +24,6 @@ from playwright.sync_api import (
 )
 
 from services.settings import Settings
-from tests.conftest import PATIENT, MakeSettings
 from tests.serving import RunningServer, Workshop, token
 
 # Milliseconds in which a page has to come or to change, on a machine that does a lot besides: whoever looks is not
@@ -45,11 +44,6 @@ def browser() -> Iterator[Browser]:
         opened = playwright.chromium.launch(executable_path=found, args=["--disable-dev-shm-usage"])
         yield opened
         opened.close()
-
-
-@pytest.fixture
-def make_settings(make_settings: MakeSettings) -> MakeSettings:
-    return lambda **changes: make_settings(**PATIENT | changes)
 
 
 @pytest.fixture

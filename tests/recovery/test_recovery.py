@@ -10,7 +10,7 @@ import pytest
 
 from services.database.migrate import upgrade
 from services.settings import Settings
-from tests.conftest import MakeSettings
+from tests.conftest import QUICK, MakeSettings
 from tests.recovery.support import (
     TARGETS,
     Service,
@@ -22,6 +22,11 @@ from tests.recovery.support import (
 from tests.servers import PostgresServer, ValkeyServer
 
 OpenService = Callable[[Settings], Service]
+
+
+@pytest.fixture
+def make_settings(make_settings: MakeSettings) -> MakeSettings:
+    return lambda **changes: make_settings(**QUICK | changes)
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_all_results_written_just_before_a_crash_arrive(anyhow: Inside) -> None:
 
 def test_results_finished_before_the_time_was_up_count_though_the_receiver_was_slow(anyhow: Inside) -> None:
     ran = anyhow.run(
-        "say(1)\nsay(2)\nsay(3)" + PAUSE, wall_s=0.4, on_result=lambda _: threading.Event().wait(0.5) and None
+        "say(1)\nsay(2)\nsay(3)" + PAUSE, wall_s=2, on_result=lambda _: threading.Event().wait(0.8) and None
     )
     assert (ran.said, ran.outcome.status) == ([1, 2, 3], Status.TIMED_OUT)
 

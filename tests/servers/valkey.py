@@ -13,7 +13,7 @@ import redis
 
 from tests.servers.privileges import own_directory, unprivileged
 
-START_S = 20.0
+START_S = 60.0
 
 
 class ValkeyServer:

@@ -6,11 +6,10 @@ import pytest
 
 from services.database import Database
 from services.settings import Settings
-from tests.conftest import PATIENT
 from tests.jobs.support import Bench
 from tests.triage.line import Line
 
 
 @pytest.fixture
 def line(database: Database, service_settings: Settings) -> Line:
-    return Line(Bench(database, service_settings.model_copy(update=PATIENT)))
+    return Line(Bench(database, service_settings))

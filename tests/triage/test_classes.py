@@ -10,7 +10,6 @@ from services.database import Database
 from services.reports.document import CheckInfo, Harness, Report
 from services.reuse.keys import Surroundings
 from services.settings import Settings
-from tests.conftest import PATIENT
 from tests.jobs.support import SNAPSHOT, Bench, check, target
 
 HARNESS = Harness(source="mined", grade="A", constructor="Target()", inputs=["x"], provenance="a.py:1")
@@ -18,7 +17,7 @@ HARNESS = Harness(source="mined", grade="A", constructor="Target()", inputs=["x"
 
 @pytest.fixture
 def bench(database: Database, service_settings: Settings) -> Bench:
-    return Bench(database, service_settings.model_copy(update=PATIENT))
+    return Bench(database, service_settings)
 
 
 def analysed(
