@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, func, select, union_all
 from sqlalchemy.orm import Session
 
 from services.accounts.access import Subject
@@ -18,6 +19,7 @@ from services.projects.models import ProjectRow
 from services.reports.listing import Slice
 
 PAGE_LIMIT: Final = 200
+_PROJECTS: Final = 100
 _COLUMNS: Final = (
     AnalysisRow.id,
     AnalysisRow.project_id,
@@ -125,18 +127,46 @@ def newest_torch(session: Session, project_id: str) -> str | None:
     return next((str(tool["torch"]) for tool in tools if tool.get("torch") is not None), None)
 
 
-def newest_summaries(
-    session: Session, subject: Subject, project_ids: Collection[str], purpose: str
-) -> dict[str, AnalysisSummary]:
-    """By project, of at most a hundred, the newest settled analysis of this purpose."""
-    found: dict[str, AnalysisSummary] = {}
-    for project_id in list(project_ids)[:100]:
-        page = page_of_summaries(
-            session, subject, limit=1, project_id=project_id, purposes=(purpose,), statuses=SETTLED_STATUSES
+def last_settled(
+    session: Session, subject: Subject, project_ids: Collection[str], purpose: str, *, last: int
+) -> dict[str, list[AnalysisSummary]]:
+    """By project, of at most a hundred, the last settled analyses of this purpose, the oldest first.
+
+    Their ids are looked up for each project by itself, all in one statement: so the index gives them, however many
+    analyses there are. A project without any is missing.
+    """
+    row = AnalysisRow
+    ids = [
+        select(
+            select(row.id)
+            .where(row.project_id == project_id, row.purpose == purpose, row.status.in_(SETTLED_STATUSES))
+            .where(visible(subject))
+            .order_by(row.id.desc())
+            .limit(max(1, min(last, PAGE_LIMIT)))
+            .subquery()
+            .c.id
         )
-        if page.items:
-            found[project_id] = page.items[0]
+        for project_id in list(project_ids)[:_PROJECTS]
+    ]
+    found: dict[str, list[AnalysisSummary]] = {}
+    if ids:
+        statement = _summaries(subject).where(row.id.in_(union_all(*ids))).order_by(row.id)
+        for summary in _read(session, statement):
+            if summary.project_id is not None:
+                found.setdefault(summary.project_id, []).append(summary)
     return found
+
+
+def last_asked(session: Session, subject: Subject, project_ids: Collection[str]) -> dict[str, datetime]:
+    """By project, of at most a hundred, when its newest analysis was asked for; one without any is missing."""
+    row = AnalysisRow
+    newest = (
+        select(func.max(row.id))
+        .where(row.project_id.in_(list(project_ids)[:_PROJECTS]), visible(subject))
+        .group_by(row.project_id)
+    )
+    rows = session.execute(select(row.project_id, row.created_at).where(row.id.in_(newest)))
+    return {project_id: created_at for project_id, created_at in rows if project_id is not None}
 
 
 def _summaries(subject: Subject) -> Select[*tuple[Any, ...]]:

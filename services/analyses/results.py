@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy.orm import Session
@@ -216,10 +217,18 @@ class ResultService:
                 return None
             return find_baseline(session, project_id, options, commit=commit)
 
-    def newest_on_main(self, subject: Subject, project_ids: Collection[str]) -> dict[str, AnalysisSummary]:
-        """By project, of at most a hundred, the newest settled analysis of its main line: gate, totals, coverage."""
+    def trends(
+        self, subject: Subject, project_ids: Collection[str], *, last: int
+    ) -> dict[str, tuple[AnalysisSummary, ...]]:
+        """By project, of at most a hundred, what `trend` tells of it; one without such an analysis is missing."""
         with self._database.reading() as session:
-            return overviews.newest_summaries(session, subject, project_ids, Purpose.MAIN)
+            found = overviews.last_settled(session, subject, project_ids, Purpose.MAIN, last=last)
+            return {project_id: tuple(summaries) for project_id, summaries in found.items()}
+
+    def last_asked(self, subject: Subject, project_ids: Collection[str]) -> dict[str, datetime]:
+        """By project, of at most a hundred, when its newest analysis was asked for; one without any is missing."""
+        with self._database.reading() as session:
+            return overviews.last_asked(session, subject, project_ids)
 
 
 def _entry(found: PlacedTarget) -> TargetEntry:

@@ -131,21 +131,21 @@ def _new_project(desk: Desk, problem: GradproofError | None = None, said: dict[s
 def _lines(desk: Desk, projects: tuple[ProjectView, ...]) -> list[ProjectLine]:
     context, subject = desk.context, desk.subject
     ids = [project.id for project in projects]
-    newest = context.results.newest_on_main(subject, ids)
+    trends = context.results.trends(subject, ids, last=_SPARK)
+    asked = context.results.last_asked(subject, ids)
     standings = context.inbox.standings(subject, ids)
     lines = []
     for project in projects:
         standing = standings.get(project.id, Standing(project.id))
-        trend = context.results.trend(subject, project.id, last=_SPARK) if project.id in newest else ()
+        trend = trends.get(project.id, ())
         counts = [sum(item.totals.findings.open.values()) for item in trend if item.totals is not None]
-        last = context.results.summaries(subject, project=project.id, limit=1).items
         lines.append(
             ProjectLine(
                 project=project,
-                newest=newest.get(project.id),
+                newest=trend[-1] if trend else None,
                 open={"error": standing.error, "warning": standing.warning, "note": standing.note},
                 spark=sparkline(counts, "open findings"),
-                active_at=last[0].created_at if last else project.created_at,
+                active_at=asked.get(project.id, project.created_at),
             )
         )
     return lines
