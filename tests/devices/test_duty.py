@@ -198,7 +198,7 @@ def test_a_device_whose_lease_could_not_be_renewed_for_too_long_is_not_lent(
 ) -> None:
     driver.lists(gpu(FIRST))
     duty = serve("one")
-    clock.now += 3600.0
+    clock.now += 2 * 3600.0  # the lease is one hour
     assert duty.lend() is None
     duty.renew()
     assert duty.lend() is not None

@@ -44,6 +44,7 @@ from services.projects.models import ProjectRow
 from services.reports.document import CheckInfo, Diagnosis, Harness
 from services.settings import Settings
 from services.snapshots import SnapshotStore
+from tests.conftest import QUICK
 from tests.serving import RunningServer
 from tools.fake_forge import FakeForge
 from tools.fake_forge.world import PullRequest
@@ -127,7 +128,7 @@ class Workplace:
                 "forge_ca_file": self.forge.authority,
                 "git_ca_file": self.forge.authority,
                 "git_trusted_networks": (IPv4Network("127.0.0.0/8"),),
-                "lease": timedelta(hours=1),
+                "reconcile_every": QUICK["reconcile_every"],
                 "public_url": "https://gradproof.example",
             }
         )
