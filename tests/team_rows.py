@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from services.accounts.access import Subject
 from services.accounts.models import (
     DEFAULT_ORGANISATION,
     MembershipRow,
@@ -16,6 +17,7 @@ from services.accounts.models import (
     ProjectMembershipRow,
     UserRow,
 )
+from services.accounts.users import subject_of_user
 from services.analyses.models import AnalysisRow
 from services.database import Database
 from services.database.base import utc_now
@@ -77,6 +79,11 @@ class Rows:
         elif role is not None:
             self.add(MembershipRow(organisation_id=DEFAULT_ORGANISATION, user_id=user_id, role=role))
         return user_id
+
+    def subject(self, user: str) -> Subject:
+        """A person, as the one who asks."""
+        with self.database.reading() as session:
+            return subject_of_user(session.get_one(UserRow, user))
 
     def organisation(self, slug: str) -> str:
         """An organisation without members."""

@@ -49,8 +49,8 @@ def badge(context: ContextDependency, project_id: str, code: str) -> Response:
     """The picture."""
     if not hmac.compare_digest(code.encode("utf-8", "replace"), _code(context.settings, project_id).encode()):
         raise RouteNotFoundError("There is no such badge")
-    newest = next(iter(context.results.trends(SYSTEM, [project_id], last=1).get(project_id, ())), None)
-    word, colour, width = _LOOKS[None if newest is None else newest.gate_passed]
+    trend = context.results.trends(SYSTEM, [project_id], last=1).get(project_id)
+    word, colour, width = _LOOKS[trend[-1].gate_passed if trend else None]
     picture = _PICTURE.format(width=74 + width, half=width - 3, word=word, colour=colour)
     return Response(picture, media_type="image/svg+xml", headers={"Cache-Control": _KEPT})
 

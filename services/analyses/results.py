@@ -19,7 +19,7 @@ from services.analyses.baselines import find_baseline
 from services.analyses.comparisons import Asked, compared
 from services.analyses.errors import AnalysisNotFoundError, ReportUnavailableError
 from services.analyses.model import AnalysisOptions
-from services.analyses.models import SETTLED_STATUSES, AnalysisRow, Purpose
+from services.analyses.models import AnalysisRow, Purpose
 from services.analyses.overview import AnalysisSummary
 from services.checks import pages_repository as checks
 from services.checks.pages_repository import CheckSelection, GridRow, PlacedTarget, TargetCheck, TargetSelection
@@ -195,15 +195,9 @@ class ResultService:
     def trend(self, subject: Subject, project: str, *, last: int = 50) -> tuple[AnalysisSummary, ...]:
         """The last settled analyses of the main line, the oldest first. Raises `ProjectNotFoundError`."""
         with self._database.reading() as session:
-            page = overviews.page_of_summaries(
-                session,
-                subject,
-                limit=last,
-                project_id=project_called(session, subject, project).id,
-                purposes=(Purpose.MAIN,),
-                statuses=SETTLED_STATUSES,
-            )
-            return tuple(reversed(page.items))
+            project_id = project_called(session, subject, project).id
+            found = overviews.last_settled(session, subject, [project_id], Purpose.MAIN, last=last)
+            return tuple(found.get(project_id, ()))
 
     def baseline(self, subject: Subject, project: str, commit: str, options: AnalysisOptions) -> str | None:
         """The id of an analysis of this commit that need not be made again; None: there is none.

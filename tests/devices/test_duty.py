@@ -11,6 +11,7 @@ from services.database import Database
 from services.database.base import utc_now
 from services.jobs.model import DeviceState
 from services.jobs.models import LeaseRow
+from services.settings import Settings
 from tests.devices.conftest import Clock, Serve
 from tests.drivers import FIRST, SECOND, Driver, gpu
 from worker.devices.duty import DeviceDuty
@@ -194,11 +195,11 @@ def test_a_lease_that_ran_out_and_was_taken_by_another_is_lost_and_not_shared(
 
 
 def test_a_device_whose_lease_could_not_be_renewed_for_too_long_is_not_lent(
-    serve: Serve, driver: Driver, clock: Clock
+    serve: Serve, driver: Driver, clock: Clock, service_settings: Settings
 ) -> None:
     driver.lists(gpu(FIRST))
     duty = serve("one")
-    clock.now += 2 * 3600.0  # the lease is one hour
+    clock.now += service_settings.lease.total_seconds() + 1.0
     assert duty.lend() is None
     duty.renew()
     assert duty.lend() is not None

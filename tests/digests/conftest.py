@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from services.accounts.models import UserRow
-from services.accounts.users import subject_of_user
 from services.database import Database
 from services.database.base import utc_now
 from services.digests.model import Digest
@@ -75,9 +73,7 @@ class Office:
         return user
 
     def choose(self, user: str, period: str | None) -> None:
-        with self.database.reading() as session:
-            subject = subject_of_user(session.get_one(UserRow, user))
-        self.digests.choose(subject, period)
+        self.digests.choose(self.rows.subject(user), period)
 
     def pass_time(self, user: str, *, since: datetime | None = None) -> None:
         """Make a digest due that tells of the last day."""

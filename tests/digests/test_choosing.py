@@ -8,19 +8,13 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from services.accounts.access import SYSTEM, Subject
+from services.accounts.access import SYSTEM
 from services.accounts.errors import PermissionDeniedError
-from services.accounts.models import AuditEventRow, UserRow
-from services.accounts.users import subject_of_user
+from services.accounts.models import AuditEventRow
 from services.digests.errors import NoMailError, UnknownPeriodError
 from services.digests.model import next_due
 from tests.digests.conftest import Office
 from tests.team_rows import days_ago
-
-
-def subject(office: Office, user: str) -> Subject:
-    with office.database.reading() as session:
-        return subject_of_user(session.get_one(UserRow, user))
 
 
 def changes(office: Office) -> list[tuple[object, object]]:
@@ -32,7 +26,7 @@ def changes(office: Office) -> list[tuple[object, object]]:
 
 
 def test_nobody_has_one_who_did_not_ask(office: Office) -> None:
-    ada = subject(office, office.member("ada", period=None))
+    ada = office.rows.subject(office.member("ada", period=None))
     choice = office.digests.choice(ada)
     assert (choice.period, choice.next_at) == (None, None)
     assert (choice.address, choice.mail_is_sent) == ("ada@team.example", True)
@@ -41,7 +35,7 @@ def test_nobody_has_one_who_did_not_ask(office: Office) -> None:
 
 def test_a_choice_is_kept_changed_and_taken_back(office: Office) -> None:
     user = office.member("ada", period=None)
-    ada = subject(office, user)
+    ada = office.rows.subject(user)
     assert office.digests.choose(ada, "daily").period == "daily"
     row = office.row(user)
     assert row.due_at - row.told_until == timedelta(days=1)
@@ -54,8 +48,8 @@ def test_a_choice_is_kept_changed_and_taken_back(office: Office) -> None:
 
 
 def test_what_can_not_be_chosen_is_refused(office: Office) -> None:
-    ada = subject(office, office.member("ada", period=None))
-    bob = subject(office, office.rows.user("bob", "viewer"))
+    ada = office.rows.subject(office.member("ada", period=None))
+    bob = office.rows.subject(office.rows.user("bob", "viewer"))
     with pytest.raises(UnknownPeriodError, match="daily or weekly, not 'hourly'"):
         office.digests.choose(ada, "hourly")
     with pytest.raises(NoMailError, match="no e-mail address"):
@@ -72,7 +66,7 @@ def test_what_can_not_be_chosen_is_refused(office: Office) -> None:
 
 
 def test_one_that_no_mail_can_bring_any_more_can_be_ended(office: Office) -> None:
-    ada = subject(office, office.member("ada"))
+    ada = office.rows.subject(office.member("ada"))
     office.settings = office.settings.model_copy(update={"smtp_url": ""})
     choice = office.digests.choice(ada)
     assert (choice.period, choice.mail_is_sent) == ("daily", False)

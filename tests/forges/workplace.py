@@ -128,6 +128,7 @@ class Workplace:
                 "forge_ca_file": self.forge.authority,
                 "git_ca_file": self.forge.authority,
                 "git_trusted_networks": (IPv4Network("127.0.0.0/8"),),
+                # What a control worker does from time to time is soon done once a test starts one.
                 "reconcile_every": QUICK["reconcile_every"],
                 "public_url": "https://gradproof.example",
             }

@@ -376,8 +376,10 @@ def test_units_in_the_last_place_are_drawn_said_and_told_in_a_table(
     shows(charts.nth(0), "All 4,096 numbers are the same.")
     expect(charts.nth(0).locator("svg")).to_have_count(0)
     wrong = charts.nth(1)
-    shows(wrong, "50 % of the 4,096 numbers agree exactly; 3 are further off than the check allows, by more than 1,024")
-    shows(wrong, "units: that is not rounding.")
+    said = (
+        "50 % of the 4,096 numbers agree exactly; 3 are further off than the check allows, by more than 1,024 units: "
+    )
+    shows(wrong, f"{said}that is not rounding.")
     assert (wrong.locator(".unit-bar").count(), wrong.locator(".unit-beyond").count()) == (9, 2)
     assert (charts.nth(3).locator(".unit-bar").count(), charts.nth(3).locator(".unit-beyond").count()) == (7, 0)
     for details in charts.get_by_text("The figures as a table").all():
